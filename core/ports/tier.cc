@@ -19,6 +19,7 @@ Result<Extent> Tier::allocate(uint64_t bytes) {
   }
   const Extent extent{used_bytes_, bytes};
   used_bytes_ += padded;
+  place(extent);
   return extent;
 }
 

@@ -44,6 +44,9 @@ class Tier {
   virtual void do_load(Extent from, HostSpan to, Completion& completion) = 0;
   virtual void do_store(HostSpan from, Extent to, Completion& completion) = 0;
 
+  // Called by allocate() with each new extent, for a tier that keeps extents elsewhere than at their offset.
+  virtual void place(Extent) {}
+
  private:
   void check_span(Extent extent, HostSpan memory) const;
 

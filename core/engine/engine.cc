@@ -1,0 +1,310 @@
+#include "core/engine/engine.h"
+
+#include <algorithm>
+
+#include "core/base/format.h"
+
+namespace zoffload {
+
+Engine::Engine(EnginePorts ports, Plan plan, EngineOptions options)
+    : ports_(ports),
+      plan_(std::move(plan)),
+      options_(options),
+      flows_([this](const Status& status) { fail(status); }),
+      leases_(plan_, failure_),
+      gradients_(plan_.layout, failure_),
+      collectives_(ports.communicator, failure_),
+      step_(failure_),
+      held_gradients_(plan_.gradient.count) {
+  step_.numbers.resize(plan_.layout.params.size());
+  moved_at_ns_ = ports_.clock.now_ns();
+}
+
+Result<std::unique_ptr<Engine>> Engine::open(EnginePorts ports, Plan plan, EngineOptions options) {
+  auto engine = std::make_unique<Engine>(ports, std::move(plan), options);
+  Engine& e = *engine;
+  ZO_ASSIGN_OR_RETURN(e.swap_, SwapManager::open(e.plan_, ports.tiers, ports.slots, ports.gradients,
+                                                 e.failure_));
+  e.verbs_ = std::make_unique<Flows>(FlowParts{e.plan_, e.flows_, *e.swap_, e.leases_, e.gradients_,
+                                               e.collectives_, e.step_, ports.device, ports.workers,
+                                               ports.optimizer, ports.math});
+  return engine;
+}
+
+Engine::~Engine() { ZO_CHECK(idle()); }
+
+// ---- Buckets
+
+Status Engine::check_bucket(BucketId bucket) const {
+  if (failure_.happened()) return failure_.status();
+  ZO_CHECK(bucket < plan_.layout.buckets.size());
+  ZO_CHECK(!plan_.layout.buckets[bucket].in_place);
+  return Status();
+}
+
+Task<Result<Leases::Orders>> Engine::prepare(BucketId bucket) {
+  ZO_CO_TRY(check_bucket(bucket));
+  const std::vector<BucketId> candidates = leases_.access(bucket);
+  for (BucketId other : candidates) {
+    Status status = co_await leases_.at_rest(other);
+    ZO_CO_TRY(status);
+  }
+  co_return leases_.prepare(bucket);
+}
+
+Status Engine::offer(BucketId bucket, DeviceSpan memory, Stream stream) {
+  ZO_TRY(check_bucket(bucket));
+  leases_.offer(bucket, memory);
+  flows_.spawn("gather " + plan_.layout.buckets[bucket].name,
+               verbs_->gather(collectives_.take_turn(), bucket, memory, stream));
+  return Status();
+}
+
+Task<Status> Engine::lease(BucketId bucket) {
+  ZO_CO_TRY(check_bucket(bucket));
+  Status status = co_await leases_.here(bucket);
+  ZO_CO_TRY(status);
+  leases_.lease(bucket);
+  co_return Status();
+}
+
+Result<bool> Engine::release(BucketId bucket) {
+  ZO_TRY(check_bucket(bucket));
+  return leases_.release(bucket);
+}
+
+Task<Result<std::vector<BucketId>>> Engine::release_all() {
+  for (BucketId bucket = 0; bucket < plan_.layout.buckets.size(); ++bucket) {
+    Status status = co_await leases_.at_rest(bucket);
+    ZO_CO_TRY(status);
+  }
+  co_return leases_.drop_all(true);
+}
+
+Task<Status> Engine::write_back(BucketId bucket) {
+  ZO_CO_TRY(check_bucket(bucket));
+  ZO_CHECK(leases_.lease_count(bucket) > 0);
+  Status status = co_await verbs_->write_back(bucket, leases_.memory(bucket));
+  co_return status;
+}
+
+// ---- Gradients
+
+Task<Result<uint32_t>> Engine::acquire_gradients() {
+  ZO_CO_TRY(failure_.status());
+  const auto held = std::count_if(held_gradients_.begin(), held_gradients_.end(),
+                                  [](const SlotPool::Slot& slot) { return slot.held(); });
+  if (held == static_cast<long>(plan_.gradient.count)) {
+    co_return Status(Code::kOutOfMemory, "all " + std::to_string(held) +
+                                             " gradient slots are being filled: reduce one first");
+  }
+  auto slot = co_await swap_->gradient_slots().acquire();
+  ZO_CO_TRY(slot.status());
+  const uint32_t index = slot->index();
+  held_gradients_[index] = std::move(*slot);
+  co_return index;
+}
+
+DeviceSpan Engine::gradient_memory(uint32_t slot, BucketId bucket) const {
+  ZO_CHECK(held_gradients_[slot].held());
+  return swap_->gradient_bytes(slot, plan_.layout.buckets[bucket].bytes());
+}
+
+void Engine::discard_gradients(uint32_t slot) { held_gradients_[slot] = SlotPool::Slot(); }
+
+Status Engine::reduce(BucketId bucket, uint32_t slot, std::vector<ParamId> params,
+                      Stream produced_on) {
+  ZO_TRY(check_bucket(bucket));
+  const BucketLayout& layout = plan_.layout.buckets[bucket];
+  ZO_CHECK(layout.trainable);
+  ZO_CHECK(held_gradients_[slot].held());
+  for (ParamId param : params) {
+    ZO_CHECK(plan_.layout.params[param].bucket == bucket);
+    gradients_.post(param);
+  }
+  flows_.spawn("reduce " + layout.name,
+               verbs_->reduce(collectives_.take_turn(), bucket, std::move(held_gradients_[slot]),
+                              std::move(params), gradients_.take_place(bucket), step_.count(),
+                              produced_on));
+  return Status();
+}
+
+Status Engine::present(const std::vector<InPlaceGradient>& gradients, bool measured) {
+  if (failure_.happened()) return failure_.status();
+  for (const InPlaceGradient& gradient : gradients) {
+    const ParamLayout& param = plan_.layout.params[gradient.param];
+    const BucketLayout& bucket = plan_.layout.buckets[param.bucket];
+    ZO_CHECK(bucket.in_place);
+    ZO_CHECK(gradient.bytes.size() == param.numel * dtype_bytes(bucket.dtype));
+    gradients_.post(gradient.param);
+    gradients_.mark_arrived(gradient.param);
+    gradients_.set_in_place(gradient.param, gradient.bytes);
+  }
+  if (!measured) return Status();
+  for (SubgroupId id = 0; id < plan_.layout.subgroups.size(); ++id) {
+    const SubgroupLayout& subgroup = plan_.layout.subgroups[id];
+    if (!plan_.layout.buckets[subgroup.bucket].in_place || !gradients_.any_posted(subgroup)) continue;
+    gradients_.take_place(subgroup.bucket);
+    flows_.spawn("measure subgroup " + std::to_string(id), verbs_->measure(id));
+  }
+  return Status();
+}
+
+// ---- The step
+
+Task<Result<StepReport>> Engine::step(StepOptions options) {
+  ZO_CO_TRY(failure_.status());
+  const Turn turn = collectives_.take_turn();
+  for (const ParamLayout& param : plan_.layout.params) ZO_CHECK(param.group < options.hypers.size());
+  for (BucketId bucket = 0; bucket < plan_.layout.buckets.size(); ++bucket) {
+    const BucketLayout& layout = plan_.layout.buckets[bucket];
+    if (layout.trainable && leases_.lease_count(bucket) > 0) {
+      co_return Status(Code::kInvalidArgument,
+                       "bucket " + layout.name + " is still gathered: step() changes it");
+    }
+  }
+  for (BucketId bucket = 0; bucket < plan_.layout.buckets.size(); ++bucket) {
+    Status status = co_await leases_.at_rest(bucket);
+    ZO_CO_TRY(status);
+  }
+  Status status = co_await swap_->all_settled();  // of the step before
+  ZO_CO_TRY(status);
+
+  step_.options = std::move(options);
+  step_.report = StepReport();
+  step_.active = gradients_.posted();
+  step_.in_place = gradients_.in_place();
+  step_.open();
+  spawn_updates();
+  status = co_await verbs_->decide(turn, leases_.schedule().hash());
+  if (!status.ok()) fail(status);
+  ZO_CO_TRY(status);
+  ++step_count_;
+  if (step_.report.skipped) ++skipped_step_count_;
+  co_return step_.report;
+}
+
+// In the order in which the next forward needs the buckets.
+void Engine::spawn_updates() {
+  std::vector<BucketId> order = leases_.schedule().first_use_order();
+  std::vector<bool> listed(plan_.layout.buckets.size());
+  for (BucketId bucket : order) listed[bucket] = true;
+  for (BucketId bucket = 0; bucket < listed.size(); ++bucket) {
+    if (!listed[bucket]) order.push_back(bucket);
+  }
+  for (BucketId bucket : order) {
+    const BucketLayout& layout = plan_.layout.buckets[bucket];
+    for (uint32_t i = 0; i < layout.subgroup_count; ++i) {
+      const SubgroupId id = layout.first_subgroup + i;
+      if (!gradients_.any_posted(plan_.layout.subgroups[id])) continue;
+      swap_->unsettle(id);
+      flows_.spawn("update subgroup " + std::to_string(i) + " of " + layout.name, verbs_->update(id));
+    }
+  }
+}
+
+Task<Status> Engine::settle() {
+  Status status = co_await swap_->all_settled();
+  co_return status;
+}
+
+// ---- State
+
+Status Engine::check_state_call(ParamId param, Role role, HostSpan memory) const {
+  if (failure_.happened()) return failure_.status();
+  ZO_CHECK(param < plan_.layout.params.size());
+  if (plan_.layout.world_size != 1) {
+    return Status(Code::kUnsupported, "the state of one parameter can be read and written in a world of one rank");
+  }
+  const ParamLayout& layout = plan_.layout.params[param];
+  const BucketLayout& bucket = plan_.layout.buckets[layout.bucket];
+  if (role == Role::kGrad || !has_role(bucket, role)) {
+    return Status(Code::kInvalidArgument, layout.name + " keeps no " + role_name(role));
+  }
+  ZO_CHECK(memory.size() == role_bytes(bucket, role, layout.numel));
+  return Status();
+}
+
+Task<Status> Engine::read_state(ParamId param, Role role, HostSpan to) {
+  ZO_CO_TRY(check_state_call(param, role, to));
+  Status status = co_await verbs_->read_state(param, role, to);
+  co_return status;
+}
+
+Task<Status> Engine::write_state(ParamId param, Role role, HostSpan from) {
+  ZO_CO_TRY(check_state_call(param, role, from));
+  Status status = co_await leases_.at_rest(plan_.layout.params[param].bucket);
+  ZO_CO_TRY(status);
+  status = co_await verbs_->write_state(param, role, from);
+  if (!status.ok()) fail(status);
+  co_return status;
+}
+
+// ---- The loop
+
+uint32_t Engine::poll() {
+  uint32_t moved = ports_.device.poll() + ports_.communicator.poll() + ports_.workers.poll();
+  for (Tier* tier : ports_.tiers) {
+    if (tier != nullptr) moved += tier->poll();
+  }
+  moved += flows_.tick();
+  watch(moved);
+  return moved;
+}
+
+void Engine::watch(uint32_t moved) {
+  const uint64_t now_ns = ports_.clock.now_ns();
+  if (moved > 0 || idle()) {
+    moved_at_ns_ = now_ns;
+    return;
+  }
+  if (now_ns - moved_at_ns_ < options_.stall_timeout_ns) return;
+  moved_at_ns_ = now_ns;
+  if (cancelled_) {
+    stuck_ = true;
+    return;
+  }
+  fail(Status(Code::kTimeout,
+              "nothing has moved for " +
+                  format_seconds(static_cast<double>(options_.stall_timeout_ns) * 1e-9) +
+                  "; what waits for what:" + flows_.describe(20)));
+  cancelled_ = true;
+  for (Tier* tier : ports_.tiers) {
+    if (tier != nullptr) tier->cancel();
+  }
+}
+
+void Engine::fail(const Status& status) {
+  if (failure_.set(status)) ports_.communicator.abort(status);
+}
+
+void Engine::drain() { flows_.spawn("drain", finish_updates()); }
+
+Task<Status> Engine::finish_updates() {
+  Status status = co_await swap_->all_settled();
+  ZO_CO_TRY(status);
+  if (flows_.count() == 1) co_return Status();  // this flow alone
+  draining_ = true;
+  co_return Status(Code::kInvalidArgument, "the engine is closed");
+}
+
+EngineStats Engine::stats() const {
+  EngineStats stats;
+  for (size_t i = 0; i < kTierCount; ++i) {
+    if (ports_.tiers[i] == nullptr) continue;
+    stats.loaded_bytes[i] = ports_.tiers[i]->loaded_bytes();
+    stats.stored_bytes[i] = ports_.tiers[i]->stored_bytes();
+  }
+  stats.gathered_bytes_max = leases_.bytes_max();
+  stats.on_demand_count = leases_.on_demand_count();
+  stats.prefetched_count = leases_.prefetched_count();
+  stats.deviation_count = leases_.schedule().deviation_count();
+  stats.skipped_step_count = skipped_step_count_;
+  stats.step_count = step_count_;
+  stats.update_slots_max = swap_->update_slots().lent_count_max();
+  stats.staging_slots_max = swap_->staging_slots().lent_count_max();
+  stats.gradient_slots_max = swap_->gradient_slots().lent_count_max();
+  return stats;
+}
+
+}  // namespace zoffload

@@ -1,0 +1,209 @@
+#include "core/plan/plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/base/format.h"
+
+namespace zoffload {
+
+namespace {
+
+constexpr uint64_t kStateBytesPerElement = 12;  // master and two moments in fp32
+constexpr uint64_t kSubgroupNumelMin = 4 * kNormChunk;
+constexpr uint32_t kUpdateSlotsMin = 2;
+constexpr uint32_t kStagingSlotsMin = 2;
+constexpr uint32_t kStagingSlots = 4;
+constexpr uint32_t kGradientSlots = 2;
+
+// Deals homes out so that after every subgroup each tier has its share: error diffusion, which also spreads the
+// resident ones evenly through the order. {1/2, 1/2} gives host nvme host nvme ...
+class Dealer {
+ public:
+  explicit Dealer(const TierShares& shares) : shares_{shares.hbm, shares.host, shares.nvme} {}
+
+  TierKind next() {
+    ++dealt_;
+    size_t best = 0;
+    double owed_max = -1;
+    for (size_t tier = 0; tier < kTierCount; ++tier) {
+      if (shares_[tier] <= 0) continue;
+      const double owed = shares_[tier] * static_cast<double>(dealt_) - static_cast<double>(given_[tier]);
+      if (owed > owed_max) {
+        owed_max = owed;
+        best = tier;
+      }
+    }
+    ++given_[best];
+    return static_cast<TierKind>(best);
+  }
+
+ private:
+  std::array<double, kTierCount> shares_;
+  std::array<uint64_t, kTierCount> given_{};
+  uint64_t dealt_ = 0;
+};
+
+Status check_shares(const TierShares& shares, const char* key) {
+  const double sum = shares.hbm + shares.host + shares.nvme;
+  const bool in_range = shares.hbm >= 0 && shares.host >= 0 && shares.nvme >= 0;
+  if (in_range && std::abs(sum - 1) < 1e-6) return Status();
+  return Status(Code::kInvalidArgument, std::string(key) + ": the shares of the tiers must be at least 0 and " +
+                                            "add up to 1; they add up to " + std::to_string(sum));
+}
+
+bool in_slot(TierKind home) { return home == TierKind::kHbm || home == TierKind::kNvme; }
+
+void place_homes(const PlanRequest& request, Plan& plan) {
+  Dealer params(request.params);
+  Dealer states(request.optimizer);
+  uint64_t update_bytes_max = 0;
+  uint64_t piece_bytes_max = 0;
+  for (const SubgroupLayout& subgroup : plan.layout.subgroups) {
+    const BucketLayout& bucket = plan.layout.buckets[subgroup.bucket];
+    SubgroupHomes homes;
+    homes.param = bucket.in_place ? TierKind::kInPlace : params.next();
+    homes.state = bucket.trainable ? states.next() : homes.param;
+    uint64_t update_bytes = 0;
+    for (Role role : {Role::kParam, Role::kMaster, Role::kExpAvg, Role::kExpAvgSq}) {
+      if (!has_role(bucket, role)) continue;
+      const TierKind home = role == Role::kParam ? homes.param : homes.state;
+      if (home == TierKind::kInPlace) continue;
+      const uint64_t bytes = round_up(role_bytes(bucket, role, subgroup.numel), kPageBytes);
+      plan.home_bytes[static_cast<size_t>(home)] += bytes;
+      if (in_slot(home)) update_bytes += bytes;
+    }
+    if (bucket.trainable && !bucket.in_place) {
+      const DType dtype = role_dtype(bucket, Role::kGrad, plan.gradient_dtype);
+      plan.gradient_bytes += subgroup.numel * dtype_bytes(dtype);
+    }
+    if (!bucket.in_place) {
+      piece_bytes_max = std::max(piece_bytes_max, subgroup.numel * dtype_bytes(bucket.dtype));
+    }
+    update_bytes_max = std::max(update_bytes_max, update_bytes);
+    plan.homes.push_back(homes);
+  }
+  plan.update.bytes = round_up(update_bytes_max, kPageBytes);
+  plan.staging.bytes = round_up(piece_bytes_max, kPageBytes);
+}
+
+Plan try_plan(const std::vector<BucketSpec>& model, const PlanRequest& request, uint64_t numel,
+              bool smallest_counts) {
+  Plan plan;
+  plan.layout = make_layout(model, request.rank, request.world_size, numel);
+  plan.prefetch = request.prefetch;
+  plan.gradient_dtype = request.micro_steps > 1 ? DType::kFloat32 : DType::kBFloat16;
+  place_homes(request, plan);
+  if (plan.update.bytes > 0) {
+    plan.update.count = smallest_counts ? kUpdateSlotsMin : 3 + request.workers;
+  }
+  if (plan.staging.bytes > 0) plan.staging.count = smallest_counts ? kStagingSlotsMin : kStagingSlots;
+  for (const BucketLayout& bucket : plan.layout.buckets) {
+    if (!bucket.trainable || bucket.in_place) continue;
+    plan.gradient.count = kGradientSlots;
+    plan.gradient.bytes = std::max(plan.gradient.bytes, round_up(bucket.bytes(), kPageBytes));
+  }
+  return plan;
+}
+
+Status check_device_budget(const PlanRequest& request, Plan& plan) {
+  if (request.device_bytes == 0) return Status();
+  uint64_t bucket_bytes_max = 0;
+  for (const BucketLayout& bucket : plan.layout.buckets) {
+    if (!bucket.in_place) bucket_bytes_max = std::max(bucket_bytes_max, bucket.bytes());
+  }
+  const uint64_t needed = plan.device_bytes() + 2 * bucket_bytes_max;
+  if (needed > request.device_bytes) {
+    return Status(Code::kOutOfMemory,
+                  "device_bytes: " + format_bytes(needed) + " are needed for HBM homes, gradient slots and two "
+                  "gathered buckets, " + format_bytes(request.device_bytes) + " are given, " +
+                  format_bytes(needed - request.device_bytes) + " are missing: raise device_bytes, or keep less in hbm");
+  }
+  if (bucket_bytes_max > 0) {
+    const uint64_t count = (request.device_bytes - plan.device_bytes()) / bucket_bytes_max;
+    plan.bucket_count_max = static_cast<uint32_t>(std::min<uint64_t>(count, 1u << 20));
+  }
+  return Status();
+}
+
+}  // namespace
+
+bool has_role(const BucketLayout& bucket, Role role) {
+  switch (role) {
+    case Role::kParam: return true;
+    case Role::kMaster: return bucket.has_master();
+    case Role::kGrad:
+    case Role::kExpAvg:
+    case Role::kExpAvgSq: return bucket.trainable;
+  }
+  return false;
+}
+
+DType role_dtype(const BucketLayout& bucket, Role role, DType gradient_dtype) {
+  if (role == Role::kParam) return bucket.dtype;
+  if (role == Role::kGrad && bucket.dtype == DType::kBFloat16) return gradient_dtype;
+  return DType::kFloat32;
+}
+
+uint64_t role_bytes(const BucketLayout& bucket, Role role, uint64_t numel) {
+  ZO_CHECK(role != Role::kGrad);
+  return numel * dtype_bytes(role_dtype(bucket, role, DType::kFloat32));
+}
+
+uint64_t Plan::arena_bytes() const {
+  return home_bytes[static_cast<size_t>(TierKind::kHost)] + gradient_bytes + update.total_bytes() +
+         staging.total_bytes();
+}
+
+uint64_t Plan::device_bytes() const {
+  return home_bytes[static_cast<size_t>(TierKind::kHbm)] + gradient.total_bytes();
+}
+
+Result<Plan> make_plan(const std::vector<BucketSpec>& model, const PlanRequest& request) {
+  ZO_TRY(check_shares(request.params, "params"));
+  ZO_TRY(check_shares(request.optimizer, "optimizer"));
+  const uint64_t wanted = request.subgroup_bytes / kStateBytesPerElement / kNormChunk * kNormChunk;
+  uint64_t numel = std::max(wanted, kNormChunk);
+  // Larger subgroups are better for the disk; the budget decides how large. Fewer slots come before smaller ones
+  // only at the very end, since fewer than three stop reads, arithmetic and writes from overlapping.
+  Plan plan = try_plan(model, request, numel, false);
+  while (request.host_bytes != 0 && plan.arena_bytes() > request.host_bytes && numel > kSubgroupNumelMin) {
+    numel = std::max(numel / 2 / kNormChunk * kNormChunk, kSubgroupNumelMin);
+    plan = try_plan(model, request, numel, false);
+  }
+  if (request.host_bytes != 0 && plan.arena_bytes() > request.host_bytes) {
+    plan = try_plan(model, request, numel, true);
+  }
+  if (request.host_bytes != 0 && plan.arena_bytes() > request.host_bytes) {
+    const uint64_t homes = plan.home_bytes[static_cast<size_t>(TierKind::kHost)];
+    return Status(Code::kOutOfMemory,
+                  "host_bytes: " + format_bytes(plan.arena_bytes()) + " are needed (" + format_bytes(homes) +
+                      " of homes, " + format_bytes(plan.gradient_bytes) + " of gradients, " +
+                      format_bytes(plan.update.total_bytes() + plan.staging.total_bytes()) + " of slots), " +
+                      format_bytes(request.host_bytes) + " are given, " +
+                      std::to_string(plan.arena_bytes() - request.host_bytes) +
+                      " bytes are missing: raise host_bytes, or move a larger share to nvme");
+  }
+  ZO_TRY(check_device_budget(request, plan));
+  return plan;
+}
+
+std::string Plan::summary() const {
+  std::string text = std::to_string(layout.numel_total()) + " parameters in " +
+                     std::to_string(layout.buckets.size()) + " buckets, " +
+                     std::to_string(layout.subgroups.size()) + " subgroups\n";
+  for (TierKind tier : {TierKind::kHbm, TierKind::kHost, TierKind::kNvme}) {
+    text += std::string("  homes in ") + tier_name(tier) + ": " +
+            format_bytes(home_bytes[static_cast<size_t>(tier)]) + "\n";
+  }
+  const auto slots = [](const SlotPlan& plan) {
+    return std::to_string(plan.count) + " x " + format_bytes(plan.bytes);
+  };
+  text += "  gradients in host: " + format_bytes(gradient_bytes) + "\n";
+  text += "  update slots " + slots(update) + ", staging slots " + slots(staging) + ", gradient slots " +
+          slots(gradient) + "\n";
+  text += "  pinned host memory in all: " + format_bytes(arena_bytes()) + "\n";
+  return text;
+}
+
+}  // namespace zoffload

@@ -1,0 +1,71 @@
+// The plan: the home tier of every shard, and how much of every kind of memory the engine reserves at open(). A pure
+// function of the model's shapes and the user's request; what does not fit is an error that gives the bytes missing
+// and the setting that would fix it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/status.h"
+#include "core/plan/layout.h"
+
+namespace zoffload {
+
+// Shares of the subgroups per tier; they add up to 1.
+struct TierShares {
+  double hbm = 0;
+  double host = 0;
+  double nvme = 0;
+};
+
+struct PlanRequest {
+  uint32_t rank = 0;
+  uint32_t world_size = 1;
+  TierShares params;
+  TierShares optimizer;
+  uint64_t host_bytes = 0;           // hard budget; 0 is no limit
+  uint64_t device_bytes = 0;         // hard budget; 0 is no limit
+  uint64_t subgroup_bytes = 16 << 20;  // of optimizer state, at most
+  uint32_t workers = 1;
+  uint32_t prefetch = 2;             // buckets gathered ahead
+  uint32_t micro_steps = 1;          // gradients of more than one are accumulated in fp32
+};
+
+struct SubgroupHomes {
+  TierKind param = TierKind::kHost;  // kInPlace at level 1
+  TierKind state = TierKind::kHost;  // master and moments
+};
+
+struct SlotPlan {
+  uint32_t count = 0;
+  uint64_t bytes = 0;  // of one slot; a multiple of kPageBytes
+  uint64_t total_bytes() const { return count * bytes; }
+};
+
+struct Plan {
+  Layout layout;
+  std::vector<SubgroupHomes> homes;               // per subgroup
+  std::array<uint64_t, kTierCount> home_bytes{};  // by TierKind, gradients not counted
+  uint64_t gradient_bytes = 0;                    // gradient homes, in host memory
+  DType gradient_dtype = DType::kFloat32;         // of bf16 models' gradient homes; fp32 models: fp32
+  SlotPlan update;                                // one subgroup's state on its way
+  SlotPlan staging;                               // one subgroup's parameters or gradients
+  SlotPlan gradient;                              // one bucket of gradients, in device memory
+  uint32_t prefetch = 0;
+  uint32_t bucket_count_max = 0;                  // most buckets gathered at once; 0 is no limit
+
+  uint64_t arena_bytes() const;      // pinned host memory: homes, gradients, slots
+  uint64_t device_bytes() const;     // HBM homes and gradient slots
+  std::string summary() const;       // a table for people
+};
+
+Result<Plan> make_plan(const std::vector<BucketSpec>& model, const PlanRequest& request);
+
+// The bytes of one role's extent for `numel` elements, and whether a bucket keeps that role at all.
+uint64_t role_bytes(const BucketLayout& bucket, Role role, uint64_t numel);
+bool has_role(const BucketLayout& bucket, Role role);
+DType role_dtype(const BucketLayout& bucket, Role role, DType gradient_dtype);
+
+}  // namespace zoffload
