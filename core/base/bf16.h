@@ -1,5 +1,5 @@
-// bfloat16 as its 16 bits: the upper half of a float. Rounding is to nearest, ties to even, as torch's; a NaN stays
-// a (quiet) NaN.
+// bfloat16 as its 16 bits: the upper half of a float. Rounding is to nearest, ties to even, as
+// torch's; a NaN stays a (quiet) NaN.
 #pragma once
 
 #include <bit>

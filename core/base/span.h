@@ -1,5 +1,6 @@
-// The two kinds of memory. A HostSpan is bytes the CPU can address; a DeviceSpan is bytes an accelerator can, and
-// cannot be dereferenced here. They do not convert into each other, so mixing them up does not compile.
+// The two kinds of memory. A HostSpan is bytes the CPU can address; a DeviceSpan is bytes an
+// accelerator can, and cannot be dereferenced here. They do not convert into each other, so mixing
+// them up does not compile.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +34,8 @@ class DeviceSpan {
   uint64_t bytes_ = 0;
 };
 
-// The elements of type T that lie in a host span. REQUIRES: aligned for T, a whole number of elements.
+// The elements of type T that lie in a host span. REQUIRES: aligned for T, a whole number of
+// elements.
 template <typename T, typename Byte>
 auto elements(std::span<Byte> bytes) {
   using Element = std::conditional_t<std::is_const_v<Byte>, const T, T>;

@@ -1,6 +1,7 @@
-// Errors of the world as values. A Status is a code that says what the caller can do, an errno where the kernel gave
-// one, and a message that grows outward: "update layers.3: nvme: /mnt/a: Input/output error". A Result is a Status
-// or a value. Both are [[nodiscard]]: an error is handled or passed on, never lost.
+// Errors of the world as values. A Status is a code that says what the caller can do, an errno
+// where the kernel gave one, and a message that grows outward: "update layers.3: nvme: /mnt/a:
+// Input/output error". A Result is a Status or a value. Both are [[nodiscard]]: an error is handled
+// or passed on, never lost.
 #pragma once
 
 #include <optional>
@@ -35,7 +36,8 @@ class [[nodiscard]] Status {
     ZO_CHECK(code != Code::kOk);
   }
 
-  // "what: strerror(error_number)", with the code that fits the errno (ENOSPC, ENOMEM, ETIMEDOUT, EINVAL ...).
+  // "what: strerror(error_number)", with the code that fits the errno (ENOSPC, ENOMEM, ETIMEDOUT,
+  // EINVAL ...).
   static Status from_errno(int error_number, std::string_view what);
 
   bool ok() const { return code_ == Code::kOk; }
@@ -56,13 +58,19 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                            // NOLINT: implicit on purpose
+  Result(T value) : value_(std::move(value)) {}  // NOLINT: implicit on purpose
   Result(Status status) : status_(std::move(status)) { ZO_CHECK(!status_.ok()); }  // NOLINT
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
-  T& value() { ZO_CHECK(ok()); return *value_; }
-  const T& value() const { ZO_CHECK(ok()); return *value_; }
+  T& value() {
+    ZO_CHECK(ok());
+    return *value_;
+  }
+  const T& value() const {
+    ZO_CHECK(ok());
+    return *value_;
+  }
   T& operator*() { return value(); }
   const T& operator*() const { return value(); }
   T* operator->() { return &value(); }
@@ -79,10 +87,10 @@ class [[nodiscard]] Result {
 #define ZO_CONCAT(a, b) ZO_CONCAT_(a, b)
 
 // Returns from the function when the expression is an error.
-#define ZO_TRY(expression)                              \
-  do {                                                  \
-    ::zoffload::Status zo_try_status = (expression);    \
-    if (!zo_try_status.ok()) return zo_try_status;      \
+#define ZO_TRY(expression)                           \
+  do {                                               \
+    ::zoffload::Status zo_try_status = (expression); \
+    if (!zo_try_status.ok()) return zo_try_status;   \
   } while (false)
 
 // ZO_ASSIGN_OR_RETURN(auto x, f()): x is f()'s value, or the function returns f()'s error.

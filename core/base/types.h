@@ -17,7 +17,8 @@ enum class Role : uint8_t { kGrad, kParam, kMaster, kExpAvg, kExpAvgSq };
 inline constexpr uint32_t kRoleCount = 5;
 const char* role_name(Role role);
 
-// Where bytes live. kInPlace is memory that the user owns and keeps (level 1 parameters): no tier of ours.
+// Where bytes live. kInPlace is memory that the user owns and keeps (level 1 parameters): no tier
+// of ours.
 enum class TierKind : uint8_t { kHbm, kHost, kNvme, kInPlace };
 inline constexpr uint32_t kTierCount = 3;
 const char* tier_name(TierKind tier);
@@ -37,12 +38,15 @@ using Stream = uint64_t;
 // A collective's place in the order that is equal on every rank.
 using Turn = uint64_t;
 
-// Every extent, slot and file offset is a multiple of this: the largest direct-I/O alignment in use.
+// Every extent, slot and file offset is a multiple of this: the largest direct-I/O alignment in
+// use.
 inline constexpr uint64_t kPageBytes = 4096;
 
 constexpr uint64_t round_up(uint64_t value, uint64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
-constexpr uint64_t ceil_div(uint64_t value, uint64_t divisor) { return (value + divisor - 1) / divisor; }
+constexpr uint64_t ceil_div(uint64_t value, uint64_t divisor) {
+  return (value + divisor - 1) / divisor;
+}
 
 }  // namespace zoffload

@@ -1,5 +1,6 @@
-// Collectives in turn. Transfers finish in any order, collectives start in one: turns are dealt in program order,
-// which is equal on every rank, and a collective is submitted only when all earlier turns were.
+// Collectives in turn. Transfers finish in any order, collectives start in one: turns are dealt in
+// program order, which is equal on every rank, and a collective is submitted only when all earlier
+// turns were.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ class Collectives {
 
  private:
   auto my_turn(Turn turn) const {
-    return Until(failure_, [this, turn] { return current_ == turn; }, "turn", turn);
+    return Until(
+        failure_, [this, turn] { return current_ == turn; }, "turn", turn);
   }
   bool alone() const { return communicator_.world_size() == 1; }
 

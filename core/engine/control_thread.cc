@@ -9,8 +9,8 @@ namespace zoffload {
 
 namespace {
 
-constexpr auto kDoze = std::chrono::microseconds(50);       // a 64 MiB transfer takes milliseconds
-constexpr auto kPatience = std::chrono::milliseconds(20);   // between two looks at signals
+constexpr auto kDoze = std::chrono::microseconds(50);      // a 64 MiB transfer takes milliseconds
+constexpr auto kPatience = std::chrono::milliseconds(20);  // between two looks at signals
 
 }  // namespace
 
@@ -50,7 +50,8 @@ Status ControlThread::close() {
 
 Status ControlThread::call(std::string name, Verb verb, const Patience& patience) {
   if (process_id() != owner_pid_) {
-    return Status(Code::kUnsupported, "the engine belongs to the process that opened it; this is a fork of it");
+    return Status(Code::kUnsupported,
+                  "the engine belongs to the process that opened it; this is a fork of it");
   }
   auto request = std::make_shared<Request>(Request{std::move(name), std::move(verb), {}, false});
   std::unique_lock lock(mutex_);
@@ -65,7 +66,8 @@ Status ControlThread::call(std::string name, Verb verb, const Patience& patience
     if (!patience()) return Status(Code::kTimeout, "interrupted", EINTR);
     lock.lock();
   }
-  return request->answered ? request->status : Status(Code::kInvalidArgument, "the engine is closed");
+  return request->answered ? request->status
+                           : Status(Code::kInvalidArgument, "the engine is closed");
 }
 
 void ControlThread::run(const Make& make) {

@@ -1,5 +1,5 @@
-// The control thread: owns the engine, runs its loop, and lets other threads call its verbs through a mailbox. The
-// mailbox's mutex is the only one in core/.
+// The control thread: owns the engine, runs its loop, and lets other threads call its verbs through
+// a mailbox. The mailbox's mutex is the only one in core/.
 #pragma once
 
 #include <condition_variable>
@@ -14,7 +14,8 @@
 
 namespace zoffload {
 
-// What the control thread owns: the engine and the ports it runs on, destroyed in this order, on that thread.
+// What the control thread owns: the engine and the ports it runs on, destroyed in this order, on
+// that thread.
 class EngineWorld {
  public:
   virtual ~EngineWorld() = default;
@@ -25,8 +26,8 @@ class ControlThread {
  public:
   using Make = std::function<Result<std::unique_ptr<EngineWorld>>()>;
   using Verb = std::function<Task<Status>(Engine&)>;
-  // Called now and then while a caller waits; false gives up waiting (a signal arrived). The verb still runs to its
-  // end, so what it writes to must be owned by the verb itself.
+  // Called now and then while a caller waits; false gives up waiting (a signal arrived). The verb
+  // still runs to its end, so what it writes to must be owned by the verb itself.
   using Patience = std::function<bool()>;
 
   // Starts the thread and runs `make` there.
@@ -35,19 +36,19 @@ class ControlThread {
   ControlThread(const ControlThread&) = delete;
   ControlThread& operator=(const ControlThread&) = delete;
 
-  // Runs `verb` on the control thread and waits for it. From any thread but that one. kTimeout with error_number
-  // EINTR when patience ran out; the closed engine's error after close().
+  // Runs `verb` on the control thread and waits for it. From any thread but that one. kTimeout with
+  // error_number EINTR when patience ran out; the closed engine's error after close().
   Status call(std::string name, Verb verb, const Patience& patience);
 
-  // Lets everything in flight end, then destroys the world. Returns the sticky error, if any; a second call, and one
-  // in a forked child, does nothing.
+  // Lets everything in flight end, then destroys the world. Returns the sticky error, if any; a
+  // second call, and one in a forked child, does nothing.
   Status close();
 
  private:
   struct Request {
     std::string name;
     Verb verb;
-    Status status;       // the verb's own; an error of the call, not of the engine
+    Status status;  // the verb's own; an error of the call, not of the engine
     bool answered = false;
   };
   ControlThread() = default;
@@ -66,7 +67,7 @@ class ControlThread {
   bool started_ = false;
   bool stopping_ = false;
   bool stopped_ = false;
-  Status status_;                     // of the start, then of the engine when it stopped
+  Status status_;  // of the start, then of the engine when it stopped
 
   std::thread thread_;
 };

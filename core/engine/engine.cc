@@ -23,8 +23,8 @@ Engine::Engine(EnginePorts ports, Plan plan, EngineOptions options)
 Result<std::unique_ptr<Engine>> Engine::open(EnginePorts ports, Plan plan, EngineOptions options) {
   auto engine = std::make_unique<Engine>(ports, std::move(plan), options);
   Engine& e = *engine;
-  ZO_ASSIGN_OR_RETURN(e.swap_, SwapManager::open(e.plan_, ports.tiers, ports.slots, ports.gradients,
-                                                 e.failure_));
+  ZO_ASSIGN_OR_RETURN(
+      e.swap_, SwapManager::open(e.plan_, ports.tiers, ports.slots, ports.gradients, e.failure_));
   e.verbs_ = std::make_unique<Flows>(FlowParts{e.plan_, e.flows_, *e.swap_, e.leases_, e.gradients_,
                                                e.collectives_, e.step_, ports.device, ports.workers,
                                                ports.optimizer, ports.math});
@@ -122,10 +122,10 @@ Status Engine::reduce(BucketId bucket, uint32_t slot, std::vector<ParamId> param
     ZO_CHECK(plan_.layout.params[param].bucket == bucket);
     gradients_.post(param);
   }
-  flows_.spawn("reduce " + layout.name,
-               verbs_->reduce(collectives_.take_turn(), bucket, std::move(held_gradients_[slot]),
-                              std::move(params), gradients_.take_place(bucket), step_.count(),
-                              produced_on));
+  flows_.spawn(
+      "reduce " + layout.name,
+      verbs_->reduce(collectives_.take_turn(), bucket, std::move(held_gradients_[slot]),
+                     std::move(params), gradients_.take_place(bucket), step_.count(), produced_on));
   return Status();
 }
 
@@ -143,7 +143,8 @@ Status Engine::present(const std::vector<InPlaceGradient>& gradients, bool measu
   if (!measured) return Status();
   for (SubgroupId id = 0; id < plan_.layout.subgroups.size(); ++id) {
     const SubgroupLayout& subgroup = plan_.layout.subgroups[id];
-    if (!plan_.layout.buckets[subgroup.bucket].in_place || !gradients_.any_posted(subgroup)) continue;
+    if (!plan_.layout.buckets[subgroup.bucket].in_place || !gradients_.any_posted(subgroup))
+      continue;
     gradients_.take_place(subgroup.bucket);
     flows_.spawn("measure subgroup " + std::to_string(id), verbs_->measure(id));
   }
@@ -155,7 +156,8 @@ Status Engine::present(const std::vector<InPlaceGradient>& gradients, bool measu
 Task<Result<StepReport>> Engine::step(StepOptions options) {
   ZO_CO_TRY(failure_.status());
   const Turn turn = collectives_.take_turn();
-  for (const ParamLayout& param : plan_.layout.params) ZO_CHECK(param.group < options.hypers.size());
+  for (const ParamLayout& param : plan_.layout.params)
+    ZO_CHECK(param.group < options.hypers.size());
   for (BucketId bucket = 0; bucket < plan_.layout.buckets.size(); ++bucket) {
     const BucketLayout& layout = plan_.layout.buckets[bucket];
     if (layout.trainable && leases_.lease_count(bucket) > 0) {
@@ -198,7 +200,8 @@ void Engine::spawn_updates() {
       const SubgroupId id = layout.first_subgroup + i;
       if (!gradients_.any_posted(plan_.layout.subgroups[id])) continue;
       swap_->unsettle(id);
-      flows_.spawn("update subgroup " + std::to_string(i) + " of " + layout.name, verbs_->update(id));
+      flows_.spawn("update subgroup " + std::to_string(i) + " of " + layout.name,
+                   verbs_->update(id));
     }
   }
 }
@@ -214,7 +217,8 @@ Status Engine::check_state_call(ParamId param, Role role, HostSpan memory) const
   if (failure_.happened()) return failure_.status();
   ZO_CHECK(param < plan_.layout.params.size());
   if (plan_.layout.world_size != 1) {
-    return Status(Code::kUnsupported, "the state of one parameter can be read and written in a world of one rank");
+    return Status(Code::kUnsupported,
+                  "the state of one parameter can be read and written in a world of one rank");
   }
   const ParamLayout& layout = plan_.layout.params[param];
   const BucketLayout& bucket = plan_.layout.buckets[layout.bucket];

@@ -1,8 +1,10 @@
-// The engine: everything between the user's verbs and the ports. All of it runs on one control thread, which calls
-// poll() in a loop; the verbs are coroutines to be spawned as flows there. ControlThread does both for callers on
-// other threads; the simulator does it for several ranks in one thread.
+// The engine: everything between the user's verbs and the ports. All of it runs on one control
+// thread, which calls poll() in a loop; the verbs are coroutines to be spawned as flows there.
+// ControlThread does both for callers on other threads; the simulator does it for several ranks in
+// one thread.
 //
-// The first error sticks: every flow learns of it at its next wait, every later verb returns it, the peers are woken.
+// The first error sticks: every flow learns of it at its next wait, every later verb returns it,
+// the peers are woken.
 #pragma once
 
 #include <array>
@@ -27,8 +29,8 @@ struct EnginePorts {
   const Optimizer& optimizer;
   const GradientMath& math;
   Tiers tiers{};
-  HostSpan slots = {};         // of plan.arena_bytes() less the host homes, page-aligned
-  DeviceSpan gradients = {};   // of plan.gradient.total_bytes()
+  HostSpan slots = {};        // of plan.arena_bytes() less the host homes, page-aligned
+  DeviceSpan gradients = {};  // of plan.gradient.total_bytes()
 };
 
 struct EngineOptions {
@@ -38,13 +40,13 @@ struct EngineOptions {
 struct EngineStats {
   std::array<uint64_t, kTierCount> loaded_bytes{};  // by TierKind, since open()
   std::array<uint64_t, kTierCount> stored_bytes{};
-  uint64_t gathered_bytes_max = 0;                  // high-water mark of gathered buckets
-  uint64_t on_demand_count = 0;                     // gathers that the user had to wait for
-  uint64_t prefetched_count = 0;                    // gathers started ahead
-  uint64_t deviation_count = 0;                     // of passes from their schedule
+  uint64_t gathered_bytes_max = 0;  // high-water mark of gathered buckets
+  uint64_t on_demand_count = 0;     // gathers that the user had to wait for
+  uint64_t prefetched_count = 0;    // gathers started ahead
+  uint64_t deviation_count = 0;     // of passes from their schedule
   uint64_t skipped_step_count = 0;
   uint64_t step_count = 0;
-  uint32_t update_slots_max = 0;                    // high-water marks of lent slots
+  uint32_t update_slots_max = 0;  // high-water marks of lent slots
   uint32_t staging_slots_max = 0;
   uint32_t gradient_slots_max = 0;
 };
@@ -61,14 +63,16 @@ class Engine {
 
   // ---- Buckets. The memory is the user's; see Leases for who decides what.
 
-  // A forward (and its backward) starts. Passes of one signature are expected to ask for the same buckets.
+  // A forward (and its backward) starts. Passes of one signature are expected to ask for the same
+  // buckets.
   void begin_pass(uint64_t signature) { leases_.schedule().begin(signature); }
 
   // Before lease(): which memory to free, and which to allocate and offer(), in this order.
   Task<Result<Leases::Orders>> prepare(BucketId bucket);
   // Starts filling `memory` as soon as what is enqueued on `stream` has passed.
   Status offer(BucketId bucket, DeviceSpan memory, Stream stream);
-  // Waits until the bucket is gathered and holds it. REQUIRES: prepared, and offered if that was asked for.
+  // Waits until the bucket is gathered and holds it. REQUIRES: prepared, and offered if that was
+  // asked for.
   Task<Status> lease(BucketId bucket);
   // true: the memory is to be freed now; false: it stays, for another lease.
   Result<bool> release(BucketId bucket);
@@ -79,14 +83,16 @@ class Engine {
 
   // ---- Gradients.
 
-  // A slot in device memory for one bucket of gradients; kOutOfMemory when the caller holds them all.
+  // A slot in device memory for one bucket of gradients; kOutOfMemory when the caller holds them
+  // all.
   Task<Result<uint32_t>> acquire_gradients();
   DeviceSpan gradient_memory(uint32_t slot, BucketId bucket) const;
   void discard_gradients(uint32_t slot);
-  // Reduces the gradients of these parameters of the bucket; takes the slot back when done. Returns at once.
+  // Reduces the gradients of these parameters of the bucket; takes the slot back when done. Returns
+  // at once.
   Status reduce(BucketId bucket, uint32_t slot, std::vector<ParamId> params, Stream produced_on);
-  // Level 1: gradients that stay in the user's memory, of the bucket's dtype, until the step's updates settled. With
-  // `measured` their norm is taken.
+  // Level 1: gradients that stay in the user's memory, of the bucket's dtype, until the step's
+  // updates settled. With `measured` their norm is taken.
   struct InPlaceGradient {
     ParamId param;
     HostSpan bytes;
@@ -95,7 +101,8 @@ class Engine {
 
   // ---- The step.
 
-  // Decides the step (norm over all ranks, clip, skip) and returns; updates run on. Gathers wait for what they need.
+  // Decides the step (norm over all ranks, clip, skip) and returns; updates run on. Gathers wait
+  // for what they need.
   Task<Result<StepReport>> step(StepOptions options);
   Task<Status> settle();  // waits until every update is home
 
@@ -113,7 +120,9 @@ class Engine {
   }
   uint32_t poll();  // collects from every port, then resumes flows; returns how much moved
   bool idle() const { return flows_.count() == 0; }
-  bool stuck() const { return stuck_; }  // what was cancelled did not come back: memory must not be freed
+  bool stuck() const {
+    return stuck_;
+  }  // what was cancelled did not come back: memory must not be freed
   void fail(const Status& status);
   // No more verbs will come: lets updates reach their homes, then ends whatever else still waits.
   void drain();

@@ -1,4 +1,5 @@
-// The first error, which sticks: every wait that may now never end returns it, and so does every later call.
+// The first error, which sticks: every wait that may now never end returns it, and so does every
+// later call.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,8 @@ class Failure {
   Status status_;
 };
 
-// A wait for something that only a healthy engine brings about: a turn, a settled home, a known norm. After the first
-// failure it may never come, so it ends with that failure.
+// A wait for something that only a healthy engine brings about: a turn, a settled home, a known
+// norm. After the first failure it may never come, so it ends with that failure.
 //
 //   Status status = co_await Until(failure, [&] { return current == turn; }, "turn", turn);
 template <typename Predicate>

@@ -30,7 +30,8 @@ void Flow::park(Wait& wait, std::coroutine_handle<> leaf) {
 }
 
 std::string Flow::describe() const {
-  return name_ + (wait_ == nullptr ? std::string(": about to run") : ": waits for " + wait_->what());
+  return name_ +
+         (wait_ == nullptr ? std::string(": about to run") : ": waits for " + wait_->what());
 }
 
 void FlowSet::spawn(std::string name, Task<Status> task, Completion* done) {

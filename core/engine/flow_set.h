@@ -1,5 +1,6 @@
-// The coroutine runtime, second half: the flows that are alive, resumed in spawn order when what they wait for is
-// ready. One thread, no locks; which flow runs next is a function of the order of completions alone.
+// The coroutine runtime, second half: the flows that are alive, resumed in spawn order when what
+// they wait for is ready. One thread, no locks; which flow runs next is a function of the order of
+// completions alone.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +21,9 @@ class Flow {
 
   bool finished() const { return task_.handle().done(); }
   bool ready() const { return wait_ == nullptr || wait_->ready(); }
-  void resume();                // REQUIRES: ready() and not finished()
-  Status take_status();         // REQUIRES: finished()
-  std::string describe() const; // "gather layers.3: waits for turn 7"
+  void resume();                 // REQUIRES: ready() and not finished()
+  Status take_status();          // REQUIRES: finished()
+  std::string describe() const;  // "gather layers.3: waits for turn 7"
 
   void park(Wait& wait, std::coroutine_handle<> leaf);
   Completion* done() const { return done_; }
@@ -44,10 +45,12 @@ class FlowSet {
   FlowSet(const FlowSet&) = delete;
   FlowSet& operator=(const FlowSet&) = delete;
 
-  // The flow starts at the next place in spawn order. When it ends, `done` (if any) is finished with its status.
+  // The flow starts at the next place in spawn order. When it ends, `done` (if any) is finished
+  // with its status.
   void spawn(std::string name, Task<Status> task, Completion* done = nullptr);
 
-  // Resumes every flow that is ready, once, in spawn order, those spawned meanwhile included. Returns how many.
+  // Resumes every flow that is ready, once, in spawn order, those spawned meanwhile included.
+  // Returns how many.
   uint32_t tick();
 
   uint32_t count() const { return static_cast<uint32_t>(flows_.size()); }

@@ -13,7 +13,6 @@ HostSpan part(HostSpan bytes, uint64_t begin, uint64_t numel, DType dtype) {
   return bytes.subspan(begin * dtype_bytes(dtype), numel * dtype_bytes(dtype));
 }
 
-
 }  // namespace
 
 std::string Flows::name(const char* verb, SubgroupId subgroup) const {
@@ -130,9 +129,10 @@ Task<Status> Flows::accumulate(SubgroupId subgroup, DeviceSpan from, std::vector
   const bool touched = std::any_of(layout.segments.begin(), layout.segments.end(),
                                    [&](const Segment& s) { return arrives(s.param); });
   if (!touched) co_return Status();
-  // The last step's update may still read the gradient's home. Once our own step is open, none does: it waits for us.
-  Status status = co_await p_.swap.settled_or(
-      subgroup, [this, step] { return p_.step.count() > step; });
+  // The last step's update may still read the gradient's home. Once our own step is open, none
+  // does: it waits for us.
+  Status status =
+      co_await p_.swap.settled_or(subgroup, [this, step] { return p_.step.count() > step; });
   ZO_CO_TRY(status);
   auto slot = co_await p_.swap.staging_slots().acquire();
   ZO_CO_TRY(slot.status());
@@ -149,7 +149,8 @@ Task<Status> Flows::accumulate(SubgroupId subgroup, DeviceSpan from, std::vector
     const bool before = p_.gradients.arrived(segment.param);
     if (!now && !before) continue;
     const HostSpan home = gradient_bytes(subgroup, segment);
-    const HostSpan add = now ? part(staged, segment.begin, segment.numel, bucket.dtype) : HostSpan();
+    const HostSpan add =
+        now ? part(staged, segment.begin, segment.numel, bucket.dtype) : HostSpan();
     job.add({add, home, segment.begin, !before});
   }
   status = co_await run(job);
@@ -254,7 +255,8 @@ void Flows::add_segments(SubgroupId subgroup, const UpdateBuffer& buffer, Update
     if (p_.step.active[segment.param] == 0) continue;
     const ParamLayout& param = p_.plan.layout.params[segment.param];
     const auto state = [&](Role role) {
-      return elements<float>(part(buffer.bytes(role), segment.begin, segment.numel, DType::kFloat32));
+      return elements<float>(
+          part(buffer.bytes(role), segment.begin, segment.numel, DType::kFloat32));
     };
     const HostSpan weights =
         bucket.in_place
@@ -353,7 +355,8 @@ Task<Status> Flows::read_segment(SubgroupId subgroup, Segment segment, Role role
 Task<Status> Flows::write_state(ParamId param, Role role, HostSpan from) {
   const BucketLayout& bucket = p_.plan.layout.buckets[p_.plan.layout.params[param].bucket];
   const DType dtype = role_dtype(bucket, role, DType::kFloat32);
-  // One piece after the other: two segments of one subgroup must not read, change and store it at the same time.
+  // One piece after the other: two segments of one subgroup must not read, change and store it at
+  // the same time.
   for (uint32_t i = 0; i < bucket.subgroup_count; ++i) {
     const SubgroupId id = bucket.first_subgroup + i;
     for (const Segment& segment : p_.plan.layout.subgroups[id].segments) {

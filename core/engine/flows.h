@@ -1,5 +1,6 @@
-// The three flows, gather, reduce and update, and the two small ones that move state between homes and the user:
-// write back and transfer. Coroutines on the control thread; each reads like its line in docs/architecture.md.
+// The three flows, gather, reduce and update, and the two small ones that move state between homes
+// and the user: write back and transfer. Coroutines on the control thread; each reads like its line
+// in docs/architecture.md.
 #pragma once
 
 #include <cstdint>
@@ -41,11 +42,13 @@ class Flows {
  public:
   explicit Flows(FlowParts parts) : p_(parts) {}
 
-  // Brings one whole bucket into the memory offered for it: this rank's shard from its homes, the rest from peers.
+  // Brings one whole bucket into the memory offered for it: this rank's shard from its homes, the
+  // rest from peers.
   Task<Status> gather(Turn turn, BucketId bucket, DeviceSpan memory, Stream offered_on);
 
-  // Takes a whole bucket of gradients, keeps this rank's shard of their mean, frees the slot. `place` is its place
-  // among the reduces of the bucket, `step` the Step::count() when it was asked for.
+  // Takes a whole bucket of gradients, keeps this rank's shard of their mean, frees the slot.
+  // `place` is its place among the reduces of the bucket, `step` the Step::count() when it was
+  // asked for.
   Task<Status> reduce(Turn turn, BucketId bucket, SlotPool::Slot slot, std::vector<ParamId> params,
                       uint64_t place, uint64_t step, Stream produced_on);
 
@@ -61,8 +64,9 @@ class Flows {
   // Makes what the user wrote into a gathered bucket the new truth: parameter and master.
   Task<Status> write_back(BucketId bucket, DeviceSpan memory);
 
-  // One role of one parameter between its homes and the user's memory, which has the parameter's numel elements of
-  // the role's type. Storing a parameter refreshes its master and the other way round. World of one only.
+  // One role of one parameter between its homes and the user's memory, which has the parameter's
+  // numel elements of the role's type. Storing a parameter refreshes its master and the other way
+  // round. World of one only.
   Task<Status> read_state(ParamId param, Role role, HostSpan to);
   Task<Status> write_state(ParamId param, Role role, HostSpan from);
 

@@ -1,5 +1,5 @@
-// What is known of the gradients of the step being collected: which parameters got one, where they lie, and their
-// sums of squares. Data arrives through the reduce flow; this is the bookkeeping.
+// What is known of the gradients of the step being collected: which parameters got one, where they
+// lie, and their sums of squares. Data arrives through the reduce flow; this is the bookkeeping.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ class Gradients {
  public:
   Gradients(const Layout& layout, const Failure& failure);
 
-  // Which parameters get a gradient in this step, by ParamId: posted when the user hands it in, arrived when it is in
-  // its home.
+  // Which parameters get a gradient in this step, by ParamId: posted when the user hands it in,
+  // arrived when it is in its home.
   const std::vector<uint8_t>& posted() const { return posted_; }
   void post(ParamId param) { posted_[param] = 1; }
   bool arrived(ParamId param) const { return arrived_[param] != 0; }
@@ -27,7 +27,8 @@ class Gradients {
   const std::vector<HostSpan>& in_place() const { return in_place_; }
   void set_in_place(ParamId param, HostSpan gradient) { in_place_[param] = gradient; }
 
-  // The sums of squares of a subgroup, one per kNormChunk elements; written by that subgroup's jobs.
+  // The sums of squares of a subgroup, one per kNormChunk elements; written by that subgroup's
+  // jobs.
   std::vector<double>& chunk_sums(SubgroupId subgroup) { return chunk_sums_[subgroup]; }
   double total() const;  // of this rank, chunk after chunk in order
 
@@ -45,11 +46,13 @@ class Gradients {
 
   // Status status = co_await gradients.my_place(bucket, place); and: every reduce is done.
   auto my_place(BucketId bucket, uint64_t place) const {
-    return Until(failure_, [this, bucket, place] { return order_[bucket].done == place; },
-                 "an earlier reduce of bucket", bucket);
+    return Until(
+        failure_, [this, bucket, place] { return order_[bucket].done == place; },
+        "an earlier reduce of bucket", bucket);
   }
   auto all_reduced() const {
-    return Until(failure_, [this] { return in_flight_ == 0; }, "reduces in flight:", in_flight_);
+    return Until(
+        failure_, [this] { return in_flight_ == 0; }, "reduces in flight:", in_flight_);
   }
 
   void forget();  // the step has taken them over
@@ -60,12 +63,12 @@ class Gradients {
     uint64_t done = 0;
   };
   const Failure& failure_;
-  std::vector<uint8_t> posted_;                   // by param
-  std::vector<uint8_t> arrived_;                  // by param
-  std::vector<HostSpan> in_place_;                // by param
-  std::vector<std::vector<double>> chunk_sums_;   // by subgroup
-  std::vector<Order> order_;                      // by bucket
-  uint32_t in_flight_ = 0;                        // reduces
+  std::vector<uint8_t> posted_;                  // by param
+  std::vector<uint8_t> arrived_;                 // by param
+  std::vector<HostSpan> in_place_;               // by param
+  std::vector<std::vector<double>> chunk_sums_;  // by subgroup
+  std::vector<Order> order_;                     // by bucket
+  uint32_t in_flight_ = 0;                       // reduces
 };
 
 }  // namespace zoffload

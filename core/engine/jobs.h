@@ -1,5 +1,5 @@
-// The data plane: what CPU workers do to the spans they are given. Plain loops over segments; the arithmetic is in
-// the Optimizer and GradientMath ports.
+// The data plane: what CPU workers do to the spans they are given. Plain loops over segments; the
+// arithmetic is in the Optimizer and GradientMath ports.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace zoffload {
 class GradientJob : public Job {
  public:
   struct Piece {
-    ConstHostSpan from;       // empty: nothing to add (measure only)
-    HostSpan home;            // in the gradient home, or the user's gradient (level 1)
-    uint64_t begin = 0;       // in elements from the start of the subgroup
-    bool first = false;       // of this step: assign, do not add
+    ConstHostSpan from;  // empty: nothing to add (measure only)
+    HostSpan home;       // in the gradient home, or the user's gradient (level 1)
+    uint64_t begin = 0;  // in elements from the start of the subgroup
+    bool first = false;  // of this step: assign, do not add
   };
 
   GradientJob(const GradientMath& math, DType from_dtype, DType home_dtype,
@@ -54,7 +54,8 @@ class UpdateJob : public Job {
 
   void add(const Piece& piece) { pieces_.push_back(piece); }
 
-  // `param` holds garbage where no segment steps (it was not loaded): round it from the master first.
+  // `param` holds garbage where no segment steps (it was not loaded): round it from the master
+  // first.
   void refresh(const GradientMath& math, HostSpan master, HostSpan param) {
     math_ = &math;
     master_ = master;
@@ -71,7 +72,8 @@ class UpdateJob : public Job {
   std::vector<Piece> pieces_;
 };
 
-// Copies elements, converting between types: parameters to masters and back, state to and from the user.
+// Copies elements, converting between types: parameters to masters and back, state to and from the
+// user.
 class ConvertJob : public Job {
  public:
   explicit ConvertJob(const GradientMath& math) : math_(math) {}

@@ -117,9 +117,8 @@ bool Leases::idle(BucketId bucket) const {
 }
 
 uint32_t Leases::live_count() const {
-  return static_cast<uint32_t>(std::count_if(buckets_.begin(), buckets_.end(), [](const Bucket& b) {
-    return b.state != State::kAbsent;
-  }));
+  return static_cast<uint32_t>(std::count_if(
+      buckets_.begin(), buckets_.end(), [](const Bucket& b) { return b.state != State::kAbsent; }));
 }
 
 }  // namespace zoffload

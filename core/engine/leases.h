@@ -1,7 +1,9 @@
-// Which buckets exist as gathered memory, who holds them, and which are gathered ahead. The memory is the user's
-// (torch's storage): only the user's thread frees and allocates it, so this class decides and the user carries out.
+// Which buckets exist as gathered memory, who holds them, and which are gathered ahead. The memory
+// is the user's (torch's storage): only the user's thread frees and allocates it, so this class
+// decides and the user carries out.
 //
-// Every decision depends on the order of the user's calls alone, never on timing: it is the same on every rank.
+// Every decision depends on the order of the user's calls alone, never on timing: it is the same on
+// every rank.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +25,8 @@ class Leases {
     kHere,      // gathered
   };
 
-  // What the user's thread does before it asks for a bucket: free these, then allocate and offer those, in order.
+  // What the user's thread does before it asks for a bucket: free these, then allocate and offer
+  // those, in order.
   struct Orders {
     std::vector<BucketId> drop;
     std::vector<BucketId> offer;
@@ -34,8 +37,9 @@ class Leases {
   ScheduleBook& schedule() { return schedule_; }
   const ScheduleBook& schedule() const { return schedule_; }
 
-  // The user is about to lease `bucket`. First access(): which others may have to go; then, when each of those is
-  // at_rest(), prepare(). kOutOfMemory when every bucket that fits device_bytes is leased.
+  // The user is about to lease `bucket`. First access(): which others may have to go; then, when
+  // each of those is at_rest(), prepare(). kOutOfMemory when every bucket that fits device_bytes is
+  // leased.
   std::vector<BucketId> access(BucketId bucket);
   Result<Orders> prepare(BucketId bucket);
 
@@ -44,8 +48,8 @@ class Leases {
   void lease(BucketId bucket);                     // REQUIRES: kHere
   bool release(BucketId bucket);                   // REQUIRES: leased. true: free the memory now
 
-  // Drops every bucket without a lease, or, with `leased_too`, every bucket. REQUIRES: all are at_rest(). Returns
-  // those whose memory the user is to free.
+  // Drops every bucket without a lease, or, with `leased_too`, every bucket. REQUIRES: all are
+  // at_rest(). Returns those whose memory the user is to free.
   std::vector<BucketId> drop_all(bool leased_too);
 
   State state(BucketId bucket) const { return buckets_[bucket].state; }
@@ -55,14 +59,17 @@ class Leases {
   uint64_t prefetched_count() const { return prefetched_count_; }
   uint64_t on_demand_count() const { return on_demand_count_; }
 
-  // Status status = co_await leases.at_rest(bucket): no gather of it is in flight. here(bucket): it is gathered.
+  // Status status = co_await leases.at_rest(bucket): no gather of it is in flight. here(bucket): it
+  // is gathered.
   auto at_rest(BucketId bucket) const {
-    return Until(failure_, [this, bucket] { return state(bucket) != State::kFetching; },
-                 "the gather of bucket", bucket);
+    return Until(
+        failure_, [this, bucket] { return state(bucket) != State::kFetching; },
+        "the gather of bucket", bucket);
   }
   auto here(BucketId bucket) const {
-    return Until(failure_, [this, bucket] { return state(bucket) == State::kHere; },
-                 "the gather of bucket", bucket);
+    return Until(
+        failure_, [this, bucket] { return state(bucket) == State::kHere; }, "the gather of bucket",
+        bucket);
   }
 
  private:
@@ -75,7 +82,9 @@ class Leases {
   Status make_room(BucketId bucket, Orders& orders);
   void drop(BucketId bucket, Orders& orders);
   bool idle(BucketId bucket) const;  // has memory (or will) and no lease
-  bool full() const { return plan_.bucket_count_max != 0 && live_count() >= plan_.bucket_count_max; }
+  bool full() const {
+    return plan_.bucket_count_max != 0 && live_count() >= plan_.bucket_count_max;
+  }
 
   const Plan& plan_;
   const Failure& failure_;

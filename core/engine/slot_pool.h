@@ -1,5 +1,6 @@
-// A fixed number of equal buffers, lent by RAII, granted first come first served. The pool deals in indices; whose
-// memory they stand for is the owner's business (SwapManager). How many there are is written in the Plan.
+// A fixed number of equal buffers, lent by RAII, granted first come first served. The pool deals in
+// indices; whose memory they stand for is the owner's business (SwapManager). How many there are is
+// written in the Plan.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,8 @@ class SlotPool {
    public:
     Slot() = default;
     Slot(SlotPool* pool, uint32_t index) : pool_(pool), index_(index) {}
-    Slot(Slot&& other) noexcept : pool_(std::exchange(other.pool_, nullptr)), index_(other.index_) {}
+    Slot(Slot&& other) noexcept
+        : pool_(std::exchange(other.pool_, nullptr)), index_(other.index_) {}
     Slot& operator=(Slot&& other) noexcept {
       std::swap(pool_, other.pool_);
       std::swap(index_, other.index_);
@@ -30,7 +32,10 @@ class SlotPool {
       if (pool_ != nullptr) pool_->give_back(index_);
     }
     bool held() const { return pool_ != nullptr; }
-    uint32_t index() const { ZO_CHECK(held()); return index_; }
+    uint32_t index() const {
+      ZO_CHECK(held());
+      return index_;
+    }
 
    private:
     SlotPool* pool_ = nullptr;

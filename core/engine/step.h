@@ -1,5 +1,5 @@
-// One optimizer step: what the user asked for, what the norm decided, and who takes part. It is fixed before the
-// first update's arithmetic and read by all updates until the last has stored.
+// One optimizer step: what the user asked for, what the norm decided, and who takes part. It is
+// fixed before the first update's arithmetic and read by all updates until the last has stored.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,17 @@
 namespace zoffload {
 
 struct StepOptions {
-  std::vector<Hyper> hypers;     // by parameter group
-  double max_grad_norm = 0;      // clip to this global norm; 0 does not clip
-  bool skip_nonfinite = true;    // a NaN or Inf in any gradient skips the step whole
-  double grad_scale = 1;         // gradients are multiplied by it before all else (unscaling)
+  std::vector<Hyper> hypers;   // by parameter group
+  double max_grad_norm = 0;    // clip to this global norm; 0 does not clip
+  bool skip_nonfinite = true;  // a NaN or Inf in any gradient skips the step whole
+  double grad_scale = 1;       // gradients are multiplied by it before all else (unscaling)
 };
 
 struct StepReport {
-  double grad_norm = 0;          // global, after grad_scale, before clipping; NaN or Inf where a gradient is
+  double grad_norm =
+      0;  // global, after grad_scale, before clipping; NaN or Inf where a gradient is
   bool skipped = false;
-  uint64_t updated_params = 0;   // on this rank's shard
+  uint64_t updated_params = 0;  // on this rank's shard
 };
 
 class Step {
@@ -30,10 +31,10 @@ class Step {
 
   StepOptions options;
   StepReport report;
-  float grad_scale = 1;                  // unscale and clip in one factor
-  std::vector<uint8_t> active;           // by param: it got a gradient
-  std::vector<HostSpan> in_place;        // by param, level 1
-  std::vector<uint64_t> numbers;         // by param: its update count, this one included
+  float grad_scale = 1;            // unscale and clip in one factor
+  std::vector<uint8_t> active;     // by param: it got a gradient
+  std::vector<HostSpan> in_place;  // by param, level 1
+  std::vector<uint64_t> numbers;   // by param: its update count, this one included
 
   void open() {
     known_ = false;
@@ -46,7 +47,8 @@ class Step {
 
   // Status status = co_await step.norm_known();
   auto norm_known() const {
-    return Until(failure_, [this] { return known_; }, "the gradient norm of step", step_count_);
+    return Until(
+        failure_, [this] { return known_; }, "the gradient norm of step", step_count_);
   }
 
  private:

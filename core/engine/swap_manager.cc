@@ -50,7 +50,8 @@ Status SwapManager::allocate_homes(const Plan& plan, const Tiers& tiers) {
       Home& home = records_[id].homes[static_cast<size_t>(role)];
       home.tier = tiers[static_cast<size_t>(kind)];
       ZO_CHECK(home.tier != nullptr);
-      ZO_ASSIGN_OR_RETURN(home.extent, home.tier->allocate(role_bytes(bucket, role, subgroup.numel)));
+      ZO_ASSIGN_OR_RETURN(home.extent,
+                          home.tier->allocate(role_bytes(bucket, role, subgroup.numel)));
     }
   }
   return Status();

@@ -1,5 +1,6 @@
-// The homes of every shard and the slots through which they travel. It knows where each subgroup's roles live, lends
-// the memory on the way, and knows which homes are settled: nobody is writing them.
+// The homes of every shard and the slots through which they travel. It knows where each subgroup's
+// roles live, lends the memory on the way, and knows which homes are settled: nobody is writing
+// them.
 #pragma once
 
 #include <array>
@@ -18,7 +19,8 @@ namespace zoffload {
 
 using Tiers = std::array<Tier*, kTierCount>;  // by TierKind; null where the plan puts nothing there
 
-// Where one role of one subgroup lives. No tier: the bucket does not keep the role, or the user keeps it in place.
+// Where one role of one subgroup lives. No tier: the bucket does not keep the role, or the user
+// keeps it in place.
 struct Home {
   Tier* tier = nullptr;
   Extent extent;
@@ -30,10 +32,11 @@ struct Home {
 
 class SwapManager {
  public:
-  // Allocates every home. REQUIRES: `slots` holds the gradients' homes and the update and staging slots, page-aligned;
-  // `gradients` the gradient slots, in device memory. All outlive the manager.
-  static Result<std::unique_ptr<SwapManager>> open(const Plan& plan, const Tiers& tiers, HostSpan slots,
-                                                   DeviceSpan gradients, const Failure& failure);
+  // Allocates every home. REQUIRES: `slots` holds the gradients' homes and the update and staging
+  // slots, page-aligned; `gradients` the gradient slots, in device memory. All outlive the manager.
+  static Result<std::unique_ptr<SwapManager>> open(const Plan& plan, const Tiers& tiers,
+                                                   HostSpan slots, DeviceSpan gradients,
+                                                   const Failure& failure);
 
   const Home& home(SubgroupId subgroup, Role role) const {
     return records_[subgroup].homes[static_cast<size_t>(role)];
@@ -57,18 +60,21 @@ class SwapManager {
 
   // Status status = co_await swap.settled(subgroup); or of all subgroups.
   auto settled(SubgroupId subgroup) const {
-    return Until(failure_, [this, subgroup] { return !records_[subgroup].unsettled; },
-                 "the settling of subgroup", subgroup);
+    return Until(
+        failure_, [this, subgroup] { return !records_[subgroup].unsettled; },
+        "the settling of subgroup", subgroup);
   }
   template <typename Predicate>
   auto settled_or(SubgroupId subgroup, Predicate predicate) const {
     return Until(
-        failure_, [this, subgroup, predicate] { return !records_[subgroup].unsettled || predicate(); },
+        failure_,
+        [this, subgroup, predicate] { return !records_[subgroup].unsettled || predicate(); },
         "the settling of subgroup", subgroup);
   }
   auto all_settled() const {
-    return Until(failure_, [this] { return unsettled_count_ == 0; }, "the settling of updates, now",
-                 unsettled_count_);
+    return Until(
+        failure_, [this] { return unsettled_count_ == 0; }, "the settling of updates, now",
+        unsettled_count_);
   }
 
   SwapManager(const Plan& plan, HostSpan slots, DeviceSpan gradients, const Failure& failure);

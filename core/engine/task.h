@@ -1,8 +1,9 @@
-// The coroutine runtime, first half: Task, a lazily started coroutine that returns one value to the one that awaits
-// it, and Wait, the polled condition at which a flow parks. The second half is flow_set.h.
+// The coroutine runtime, first half: Task, a lazily started coroutine that returns one value to the
+// one that awaits it, and Wait, the polled condition at which a flow parks. The second half is
+// flow_set.h.
 //
-// Rules that keep GCC 12 correct: one co_await per statement, never inside a condition, a ternary or an argument
-// list; parameters by value.
+// Rules that keep GCC 12 correct: one co_await per statement, never inside a condition, a ternary
+// or an argument list; parameters by value.
 #pragma once
 
 #include <coroutine>
@@ -18,7 +19,8 @@ namespace zoffload {
 
 class Flow;
 
-// What a parked flow waits for. ready() is polled by FlowSet::tick() and may have no side effect until it is true.
+// What a parked flow waits for. ready() is polled by FlowSet::tick() and may have no side effect
+// until it is true.
 class Wait {
  public:
   virtual ~Wait() = default;
@@ -39,8 +41,8 @@ template <typename T>
 class Task;
 
 struct PromiseBase {
-  Flow* flow = nullptr;                   // the flow that this coroutine is a part of
-  std::coroutine_handle<> continuation;   // who awaits us; none for a flow's outermost task
+  Flow* flow = nullptr;                  // the flow that this coroutine is a part of
+  std::coroutine_handle<> continuation;  // who awaits us; none for a flow's outermost task
 
   struct Final {
     bool await_ready() noexcept { return false; }
@@ -99,8 +101,8 @@ class [[nodiscard]] Task {
 }  // namespace zoffload
 
 // Returns from the coroutine when the status is an error. The expression holds no co_await.
-#define ZO_CO_TRY(expression)                                   \
-  do {                                                          \
-    ::zoffload::Status zo_co_try_status = (expression);         \
-    if (!zo_co_try_status.ok()) co_return zo_co_try_status;     \
+#define ZO_CO_TRY(expression)                               \
+  do {                                                      \
+    ::zoffload::Status zo_co_try_status = (expression);     \
+    if (!zo_co_try_status.ok()) co_return zo_co_try_status; \
   } while (false)

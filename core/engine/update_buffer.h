@@ -1,5 +1,5 @@
-// One subgroup's roles as memory the CPU can work on. Homes that the CPU can address are used where they lie; the
-// others get a part of one update slot, and are loaded and stored around the work.
+// One subgroup's roles as memory the CPU can work on. Homes that the CPU can address are used where
+// they lie; the others get a part of one update slot, and are loaded and stored around the work.
 #pragma once
 
 #include <array>

@@ -1,5 +1,6 @@
-// Where every element lies: parameters in buckets, a bucket's shard on this rank, the shard's subgroups, and the
-// pieces of parameters in each subgroup. Pure arithmetic from the model's shapes; equal inputs, equal layout.
+// Where every element lies: parameters in buckets, a bucket's shard on this rank, the shard's
+// subgroups, and the pieces of parameters in each subgroup. Pure arithmetic from the model's
+// shapes; equal inputs, equal layout.
 //
 //   bucket  |p0 ....|pad|p1 ..........|p2 |pad ......|     elements, each parameter aligned
 //   shards  |  rank 0       |  rank 1       |             equal halves for a world of two
@@ -28,8 +29,8 @@ struct ParamSpec {
 struct BucketSpec {
   std::string name;
   DType dtype = DType::kFloat32;
-  bool trainable = true;   // false: no gradient, no optimizer state
-  bool in_place = false;   // level 1: parameters stay in ParamSpec::in_place
+  bool trainable = true;  // false: no gradient, no optimizer state
+  bool in_place = false;  // level 1: parameters stay in ParamSpec::in_place
   std::vector<ParamSpec> params;
 };
 
@@ -73,8 +74,8 @@ struct BucketLayout {
   bool has_master() const { return trainable && dtype != DType::kFloat32; }
 };
 
-// The global norm is summed per chunk of this many elements of a shard, then over the chunks in order, so that the
-// way a shard is cut into subgroups never changes the sum.
+// The global norm is summed per chunk of this many elements of a shard, then over the chunks in
+// order, so that the way a shard is cut into subgroups never changes the sum.
 inline constexpr uint64_t kNormChunk = 4096;
 
 struct Layout {

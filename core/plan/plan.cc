@@ -16,8 +16,8 @@ constexpr uint32_t kStagingSlotsMin = 2;
 constexpr uint32_t kStagingSlots = 4;
 constexpr uint32_t kGradientSlots = 2;
 
-// Deals homes out so that after every subgroup each tier has its share: error diffusion, which also spreads the
-// resident ones evenly through the order. {1/2, 1/2} gives host nvme host nvme ...
+// Deals homes out so that after every subgroup each tier has its share: error diffusion, which also
+// spreads the resident ones evenly through the order. {1/2, 1/2} gives host nvme host nvme ...
 class Dealer {
  public:
   explicit Dealer(const TierShares& shares) : shares_{shares.hbm, shares.host, shares.nvme} {}
@@ -28,7 +28,8 @@ class Dealer {
     double owed_max = -1;
     for (size_t tier = 0; tier < kTierCount; ++tier) {
       if (shares_[tier] <= 0) continue;
-      const double owed = shares_[tier] * static_cast<double>(dealt_) - static_cast<double>(given_[tier]);
+      const double owed =
+          shares_[tier] * static_cast<double>(dealt_) - static_cast<double>(given_[tier]);
       if (owed > owed_max) {
         owed_max = owed;
         best = tier;
@@ -48,7 +49,8 @@ Status check_shares(const TierShares& shares, const char* key) {
   const double sum = shares.hbm + shares.host + shares.nvme;
   const bool in_range = shares.hbm >= 0 && shares.host >= 0 && shares.nvme >= 0;
   if (in_range && std::abs(sum - 1) < 1e-6) return Status();
-  return Status(Code::kInvalidArgument, std::string(key) + ": the shares of the tiers must be at least 0 and " +
+  return Status(Code::kInvalidArgument, std::string(key) +
+                                            ": the shares of the tiers must be at least 0 and " +
                                             "add up to 1; they add up to " + std::to_string(sum));
 }
 
@@ -97,7 +99,8 @@ Plan try_plan(const std::vector<BucketSpec>& model, const PlanRequest& request, 
   if (plan.update.bytes > 0) {
     plan.update.count = smallest_counts ? kUpdateSlotsMin : 3 + request.workers;
   }
-  if (plan.staging.bytes > 0) plan.staging.count = smallest_counts ? kStagingSlotsMin : kStagingSlots;
+  if (plan.staging.bytes > 0)
+    plan.staging.count = smallest_counts ? kStagingSlotsMin : kStagingSlots;
   for (const BucketLayout& bucket : plan.layout.buckets) {
     if (!bucket.trainable || bucket.in_place) continue;
     plan.gradient.count = kGradientSlots;
@@ -114,10 +117,12 @@ Status check_device_budget(const PlanRequest& request, Plan& plan) {
   }
   const uint64_t needed = plan.device_bytes() + 2 * bucket_bytes_max;
   if (needed > request.device_bytes) {
-    return Status(Code::kOutOfMemory,
-                  "device_bytes: " + format_bytes(needed) + " are needed for HBM homes, gradient slots and two "
-                  "gathered buckets, " + format_bytes(request.device_bytes) + " are given, " +
-                  format_bytes(needed - request.device_bytes) + " are missing: raise device_bytes, or keep less in hbm");
+    return Status(Code::kOutOfMemory, "device_bytes: " + format_bytes(needed) +
+                                          " are needed for HBM homes, gradient slots and two "
+                                          "gathered buckets, " +
+                                          format_bytes(request.device_bytes) + " are given, " +
+                                          format_bytes(needed - request.device_bytes) +
+                                          " are missing: raise device_bytes, or keep less in hbm");
   }
   if (bucket_bytes_max > 0) {
     const uint64_t count = (request.device_bytes - plan.device_bytes()) / bucket_bytes_max;
@@ -164,10 +169,12 @@ Result<Plan> make_plan(const std::vector<BucketSpec>& model, const PlanRequest& 
   ZO_TRY(check_shares(request.optimizer, "optimizer"));
   const uint64_t wanted = request.subgroup_bytes / kStateBytesPerElement / kNormChunk * kNormChunk;
   uint64_t numel = std::max(wanted, kNormChunk);
-  // Larger subgroups are better for the disk; the budget decides how large. Fewer slots come before smaller ones
-  // only at the very end, since fewer than three stop reads, arithmetic and writes from overlapping.
+  // Larger subgroups are better for the disk; the budget decides how large. Fewer slots come before
+  // smaller ones only at the very end, since fewer than three stop reads, arithmetic and writes
+  // from overlapping.
   Plan plan = try_plan(model, request, numel, false);
-  while (request.host_bytes != 0 && plan.arena_bytes() > request.host_bytes && numel > kSubgroupNumelMin) {
+  while (request.host_bytes != 0 && plan.arena_bytes() > request.host_bytes &&
+         numel > kSubgroupNumelMin) {
     numel = std::max(numel / 2 / kNormChunk * kNormChunk, kSubgroupNumelMin);
     plan = try_plan(model, request, numel, false);
   }
@@ -177,10 +184,11 @@ Result<Plan> make_plan(const std::vector<BucketSpec>& model, const PlanRequest& 
   if (request.host_bytes != 0 && plan.arena_bytes() > request.host_bytes) {
     const uint64_t homes = plan.home_bytes[static_cast<size_t>(TierKind::kHost)];
     return Status(Code::kOutOfMemory,
-                  "host_bytes: " + format_bytes(plan.arena_bytes()) + " are needed (" + format_bytes(homes) +
-                      " of homes, " + format_bytes(plan.gradient_bytes) + " of gradients, " +
-                      format_bytes(plan.update.total_bytes() + plan.staging.total_bytes()) + " of slots), " +
-                      format_bytes(request.host_bytes) + " are given, " +
+                  "host_bytes: " + format_bytes(plan.arena_bytes()) + " are needed (" +
+                      format_bytes(homes) + " of homes, " + format_bytes(plan.gradient_bytes) +
+                      " of gradients, " +
+                      format_bytes(plan.update.total_bytes() + plan.staging.total_bytes()) +
+                      " of slots), " + format_bytes(request.host_bytes) + " are given, " +
                       std::to_string(plan.arena_bytes() - request.host_bytes) +
                       " bytes are missing: raise host_bytes, or move a larger share to nvme");
   }
@@ -200,8 +208,8 @@ std::string Plan::summary() const {
     return std::to_string(plan.count) + " x " + format_bytes(plan.bytes);
   };
   text += "  gradients in host: " + format_bytes(gradient_bytes) + "\n";
-  text += "  update slots " + slots(update) + ", staging slots " + slots(staging) + ", gradient slots " +
-          slots(gradient) + "\n";
+  text += "  update slots " + slots(update) + ", staging slots " + slots(staging) +
+          ", gradient slots " + slots(gradient) + "\n";
   text += "  pinned host memory in all: " + format_bytes(arena_bytes()) + "\n";
   return text;
 }

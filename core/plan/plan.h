@@ -1,6 +1,6 @@
-// The plan: the home tier of every shard, and how much of every kind of memory the engine reserves at open(). A pure
-// function of the model's shapes and the user's request; what does not fit is an error that gives the bytes missing
-// and the setting that would fix it.
+// The plan: the home tier of every shard, and how much of every kind of memory the engine reserves
+// at open(). A pure function of the model's shapes and the user's request; what does not fit is an
+// error that gives the bytes missing and the setting that would fix it.
 #pragma once
 
 #include <array>
@@ -25,12 +25,12 @@ struct PlanRequest {
   uint32_t world_size = 1;
   TierShares params;
   TierShares optimizer;
-  uint64_t host_bytes = 0;           // hard budget; 0 is no limit
-  uint64_t device_bytes = 0;         // hard budget; 0 is no limit
+  uint64_t host_bytes = 0;             // hard budget; 0 is no limit
+  uint64_t device_bytes = 0;           // hard budget; 0 is no limit
   uint64_t subgroup_bytes = 16 << 20;  // of optimizer state, at most
   uint32_t workers = 1;
-  uint32_t prefetch = 2;             // buckets gathered ahead
-  uint32_t micro_steps = 1;          // gradients of more than one are accumulated in fp32
+  uint32_t prefetch = 2;     // buckets gathered ahead
+  uint32_t micro_steps = 1;  // gradients of more than one are accumulated in fp32
 };
 
 struct SubgroupHomes {
@@ -49,16 +49,16 @@ struct Plan {
   std::vector<SubgroupHomes> homes;               // per subgroup
   std::array<uint64_t, kTierCount> home_bytes{};  // by TierKind, gradients not counted
   uint64_t gradient_bytes = 0;                    // gradient homes, in host memory
-  DType gradient_dtype = DType::kFloat32;         // of bf16 models' gradient homes; fp32 models: fp32
-  SlotPlan update;                                // one subgroup's state on its way
-  SlotPlan staging;                               // one subgroup's parameters or gradients
-  SlotPlan gradient;                              // one bucket of gradients, in device memory
+  DType gradient_dtype = DType::kFloat32;  // of bf16 models' gradient homes; fp32 models: fp32
+  SlotPlan update;                         // one subgroup's state on its way
+  SlotPlan staging;                        // one subgroup's parameters or gradients
+  SlotPlan gradient;                       // one bucket of gradients, in device memory
   uint32_t prefetch = 0;
-  uint32_t bucket_count_max = 0;                  // most buckets gathered at once; 0 is no limit
+  uint32_t bucket_count_max = 0;  // most buckets gathered at once; 0 is no limit
 
-  uint64_t arena_bytes() const;      // pinned host memory: homes, gradients, slots
-  uint64_t device_bytes() const;     // HBM homes and gradient slots
-  std::string summary() const;       // a table for people
+  uint64_t arena_bytes() const;   // pinned host memory: homes, gradients, slots
+  uint64_t device_bytes() const;  // HBM homes and gradient slots
+  std::string summary() const;    // a table for people
 };
 
 Result<Plan> make_plan(const std::vector<BucketSpec>& model, const PlanRequest& request);

@@ -1,9 +1,10 @@
-// The order in which passes (a forward and its backward, an eval, a generate step) ask for buckets, learned by
-// watching and used to look ahead. Pure: no time, no I/O.
+// The order in which passes (a forward and its backward, an eval, a generate step) ask for buckets,
+// learned by watching and used to look ahead. Pure: no time, no I/O.
 //
-// Several schedules are kept, each under the caller's signature of the pass. A pass follows the schedule of its
-// signature that ended last and agrees with it so far; where it deviates it changes to another one that agrees, or
-// runs on demand to its end. A deviation costs speed, never correctness, and throws nothing away.
+// Several schedules are kept, each under the caller's signature of the pass. A pass follows the
+// schedule of its signature that ended last and agrees with it so far; where it deviates it changes
+// to another one that agrees, or runs on demand to its end. A deviation costs speed, never
+// correctness, and throws nothing away.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,8 @@ class ScheduleBook {
   void access(BucketId bucket);    // the pass asks for this bucket; opens a pass if none is open
   void end();                      // the pass is over: its order becomes a schedule
 
-  // The next `count` distinct buckets that the followed schedule asks for; fewer, or none, where it is not known.
+  // The next `count` distinct buckets that the followed schedule asks for; fewer, or none, where it
+  // is not known.
   std::vector<BucketId> upcoming(uint32_t count) const;
 
   // Distinct buckets in the order in which the last ended pass first asked for them.
@@ -37,7 +39,8 @@ class ScheduleBook {
   static constexpr size_t kSchedulesMax = 16;
   static constexpr size_t kNone = ~size_t{0};
 
-  size_t find_agreeing() const;  // the latest schedule that starts as the current pass did and goes on
+  size_t find_agreeing()
+      const;  // the latest schedule that starts as the current pass did and goes on
 
   std::vector<Schedule> schedules_;  // least recently ended first
   bool open_ = false;

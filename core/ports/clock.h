@@ -1,4 +1,5 @@
-// Time as an argument. The real clock is the steady clock; the simulated one jumps to the next event.
+// Time as an argument. The real clock is the steady clock; the simulated one jumps to the next
+// event.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,8 @@ namespace zoffload {
 class Clock {
  public:
   virtual ~Clock() = default;
-  virtual uint64_t now_ns() const = 0;             // monotonic
-  virtual void doze(uint64_t ns_max) = 0;          // gives up the CPU for at most this long
+  virtual uint64_t now_ns() const = 0;     // monotonic
+  virtual void doze(uint64_t ns_max) = 0;  // gives up the CPU for at most this long
 };
 
 }  // namespace zoffload

@@ -1,6 +1,7 @@
-// The slot in which one asynchronous operation reports back. The caller owns it and keeps it alive and unmoved until
-// done(). A port calls start() when it accepts the operation and finish() from its poll(), on the control thread,
-// exactly once. After done() it may be used for another operation.
+// The slot in which one asynchronous operation reports back. The caller owns it and keeps it alive
+// and unmoved until done(). A port calls start() when it accepts the operation and finish() from
+// its poll(), on the control thread, exactly once. After done() it may be used for another
+// operation.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +17,20 @@ class Completion {
   Completion() = default;
   Completion(const Completion&) = delete;
   Completion& operator=(const Completion&) = delete;
-  ~Completion() { ZO_CHECK(state_ != State::kPending); }  // the classic lifetime fault shows at once
+  ~Completion() {
+    ZO_CHECK(state_ != State::kPending);
+  }  // the classic lifetime fault shows at once
 
   bool pending() const { return state_ == State::kPending; }
   bool done() const { return state_ == State::kDone; }
-  const Status& status() const { ZO_CHECK(done()); return status_; }  // REQUIRES: done()
-  uint64_t bytes() const { ZO_CHECK(done()); return bytes_; }         // REQUIRES: done(); bytes moved
+  const Status& status() const {
+    ZO_CHECK(done());
+    return status_;
+  }  // REQUIRES: done()
+  uint64_t bytes() const {
+    ZO_CHECK(done());
+    return bytes_;
+  }  // REQUIRES: done(); bytes moved
 
   // For ports. REQUIRES: not pending.
   void start() {

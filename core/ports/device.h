@@ -22,8 +22,8 @@ class Device {
   virtual Result<DeviceSpan> allocate_hbm(uint64_t bytes) = 0;
   virtual Result<HostSpan> allocate_pinned(uint64_t bytes) = 0;
 
-  // Sizes must be equal. Host spans must lie in memory from allocate_pinned(); device spans may also be the user's
-  // (a gathered bucket is torch's storage).
+  // Sizes must be equal. Host spans must lie in memory from allocate_pinned(); device spans may
+  // also be the user's (a gathered bucket is torch's storage).
   virtual void copy_to_device(HostSpan from, DeviceSpan to, Completion& completion) = 0;
   virtual void copy_to_host(DeviceSpan from, HostSpan to, Completion& completion) = 0;
   virtual void copy_on_device(DeviceSpan from, DeviceSpan to, Completion& completion) = 0;
@@ -33,7 +33,8 @@ class Device {
 
   virtual uint32_t poll() = 0;  // delivers what has finished; returns the number delivered
 
-  // The bytes themselves where the CPU can address this device's memory (the host stand-in); else empty.
+  // The bytes themselves where the CPU can address this device's memory (the host stand-in); else
+  // empty.
   virtual HostSpan host_view(DeviceSpan) { return {}; }
 };
 

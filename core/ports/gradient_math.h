@@ -1,6 +1,7 @@
-// The arithmetic on gradients before the update: accumulation over micro-steps, and the sum of squares for the
-// global norm. Pure functions over spans with the same bits on every instruction set; an interface, like Optimizer,
-// so that the vectorised one and the scalar oracle are interchangeable.
+// The arithmetic on gradients before the update: accumulation over micro-steps, and the sum of
+// squares for the global norm. Pure functions over spans with the same bits on every instruction
+// set; an interface, like Optimizer, so that the vectorised one and the scalar oracle are
+// interchangeable.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +20,13 @@ class GradientMath {
   virtual void assign(ConstHostSpan from, DType from_dtype, HostSpan to, DType to_dtype) const = 0;
 
   // to = round(fp32(to) + fp32(from)): added in fp32, rounded once to to_dtype. Same numel.
-  virtual void accumulate(ConstHostSpan from, DType from_dtype, HostSpan to, DType to_dtype) const = 0;
+  virtual void accumulate(ConstHostSpan from, DType from_dtype, HostSpan to,
+                          DType to_dtype) const = 0;
 
-  // The sum of the squares in double. Element i is squared in double and added to lane i % 16; the 16 lanes are
-  // then added in a fixed tree (halves: lane k += lane k + 8, then + 4, + 2, + 1). A NaN or Inf element makes the
-  // result not finite, and nothing else does (the square of the largest float is finite in double).
+  // The sum of the squares in double. Element i is squared in double and added to lane i % 16; the
+  // 16 lanes are then added in a fixed tree (halves: lane k += lane k + 8, then + 4, + 2, + 1). A
+  // NaN or Inf element makes the result not finite, and nothing else does (the square of the
+  // largest float is finite in double).
   virtual double sum_of_squares(ConstHostSpan values, DType dtype) const = 0;
 };
 

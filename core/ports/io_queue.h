@@ -1,5 +1,6 @@
-// One submission/completion queue to one storage path. Dumb on purpose: one request in, one completion out, short
-// transfers included. Splitting, resubmitting, checksums and striping belong to the NVMe tier.
+// One submission/completion queue to one storage path. Dumb on purpose: one request in, one
+// completion out, short transfers included. Splitting, resubmitting, checksums and striping belong
+// to the NVMe tier.
 //
 // Used from one thread, the control thread, from open() to destruction.
 #pragma once
@@ -20,36 +21,40 @@ struct IoRequest {
   Kind kind = Kind::kRead;
   FileId file = 0;
   uint64_t offset = 0;   // REQUIRES: a multiple of alignment()
-  HostSpan memory = {};  // REQUIRES: address and size multiples of alignment(); empty for kFlush. Stays alive and,
-                         // for kWrite, unchanged until the completion is done
+  HostSpan memory = {};  // REQUIRES: address and size multiples of alignment(); empty for kFlush.
+                         // Stays alive and, for kWrite, unchanged until the completion is done
 };
 
 class IoQueue {
  public:
-  virtual ~IoQueue() = default;  // REQUIRES: in_flight() == 0, or cancel() was called: then it waits for the kernel
+  virtual ~IoQueue() =
+      default;  // REQUIRES: in_flight() == 0, or cancel() was called: then it waits for the kernel
 
-  // Creates a new file at `path` of exactly `bytes` bytes, space reserved (never sparse), for reads and writes. The
-  // file must not exist. Errors name the path: kOutOfSpace, kInvalidArgument (exists, read-only, no folder), kIoError.
+  // Creates a new file at `path` of exactly `bytes` bytes, space reserved (never sparse), for reads
+  // and writes. The file must not exist. Errors name the path: kOutOfSpace, kInvalidArgument
+  // (exists, read-only, no folder), kIoError.
   virtual Result<FileId> open(const std::string& path, uint64_t bytes) = 0;
 
-  // Registers the memory that all later requests lie in, where the kernel can; elsewhere requests still work. At most
-  // once, before the first submit. An error is only ever our mistake or a dead queue, not a memlock limit.
+  // Registers the memory that all later requests lie in, where the kernel can; elsewhere requests
+  // still work. At most once, before the first submit. An error is only ever our mistake or a dead
+  // queue, not a memlock limit.
   virtual Status register_arena(HostSpan arena) = 0;
 
-  virtual uint64_t alignment() const = 0;   // of offsets, sizes and addresses
-  virtual uint32_t depth() const = 0;       // most requests in flight
+  virtual uint64_t alignment() const = 0;  // of offsets, sizes and addresses
+  virtual uint32_t depth() const = 0;      // most requests in flight
   virtual uint32_t in_flight() const = 0;
-  virtual const char* name() const = 0;     // "io_uring", "threads" ...
+  virtual const char* name() const = 0;  // "io_uring", "threads" ...
 
-  // Starts one request. `completion` reports the bytes moved, which may be fewer than asked for, 0 at the end of the
-  // file; EINTR and EAGAIN never reach it. REQUIRES: in_flight() < depth().
+  // Starts one request. `completion` reports the bytes moved, which may be fewer than asked for, 0
+  // at the end of the file; EINTR and EAGAIN never reach it. REQUIRES: in_flight() < depth().
   virtual void submit(const IoRequest& request, Completion& completion) = 0;
 
-  // Sends what was submitted and delivers what has finished. Returns the number delivered. Never blocks.
+  // Sends what was submitted and delivers what has finished. Returns the number delivered. Never
+  // blocks.
   virtual uint32_t poll() = 0;
 
-  // Asks for everything in flight to come back soon, with kTimeout where it did not finish. What the kernel does not
-  // let go of stays in flight.
+  // Asks for everything in flight to come back soon, with kTimeout where it did not finish. What
+  // the kernel does not let go of stays in flight.
   virtual void cancel() = 0;
 };
 

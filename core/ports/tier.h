@@ -1,5 +1,6 @@
-// A place that holds extents. Host memory is the hub: a tier moves bytes to and from host memory only. The public
-// verbs check alignment, bounds and size and count bytes, once, here; subclasses only move.
+// A place that holds extents. Host memory is the hub: a tier moves bytes to and from host memory
+// only. The public verbs check alignment, bounds and size and count bytes, once, here; subclasses
+// only move.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +25,13 @@ class Tier {
   uint64_t loaded_bytes() const { return loaded_bytes_; }  // by load(), since the start
   uint64_t stored_bytes() const { return stored_bytes_; }  // by store()
 
-  // A page-aligned range of `bytes` (any number above 0), at open() only. Its bytes read as zero until stored.
-  // Extents live as long as their tier. kOutOfSpace says how many bytes are missing.
+  // A page-aligned range of `bytes` (any number above 0), at open() only. Its bytes read as zero
+  // until stored. Extents live as long as their tier. kOutOfSpace says how many bytes are missing.
   Result<Extent> allocate(uint64_t bytes);
 
-  // Moves the whole extent. REQUIRES: allocated here; to.size() == extent.bytes rounded up to kPageBytes; no other
-  // operation on the extent in flight. The bytes past extent.bytes in `to` are unspecified.
+  // Moves the whole extent. REQUIRES: allocated here; to.size() == extent.bytes rounded up to
+  // kPageBytes; no other operation on the extent in flight. The bytes past extent.bytes in `to` are
+  // unspecified.
   void load(Extent from, HostSpan to, Completion& completion);
   void store(HostSpan from, Extent to, Completion& completion);
 
@@ -44,7 +46,8 @@ class Tier {
   virtual void do_load(Extent from, HostSpan to, Completion& completion) = 0;
   virtual void do_store(HostSpan from, Extent to, Completion& completion) = 0;
 
-  // Called by allocate() with each new extent, for a tier that keeps extents elsewhere than at their offset.
+  // Called by allocate() with each new extent, for a tier that keeps extents elsewhere than at
+  // their offset.
   virtual void place(Extent) {}
 
  private:

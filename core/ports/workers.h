@@ -20,7 +20,8 @@ class Workers {
 
   virtual uint32_t count() const = 0;  // of jobs that run at once
 
-  // Runs `job` later, on some worker. The caller keeps it alive and untouched until the completion is done.
+  // Runs `job` later, on some worker. The caller keeps it alive and untouched until the completion
+  // is done.
   virtual void submit(Job& job, Completion& completion) = 0;
 
   virtual uint32_t poll() = 0;  // delivers what has finished; returns the number delivered

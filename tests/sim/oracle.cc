@@ -27,10 +27,13 @@ std::vector<std::vector<std::byte>> train_plainly(const Scenario& s) {
   std::vector<Bucket> buckets;
   for (BucketId b = 0; b < layout.buckets.size(); ++b) {
     const BucketLayout& l = layout.buckets[b];
-    Bucket bucket{l, std::vector<std::byte>(l.bytes()), std::vector<std::byte>(l.numel * 4), {}, {}, {}};
-    for (auto* state : {&bucket.master, &bucket.exp_avg, &bucket.exp_avg_sq}) state->resize(l.numel);
+    Bucket bucket{l, std::vector<std::byte>(l.bytes()), std::vector<std::byte>(l.numel * 4), {}, {},
+                  {}};
+    for (auto* state : {&bucket.master, &bucket.exp_avg, &bucket.exp_avg_sq})
+      state->resize(l.numel);
     for (ParamId p = l.first_param; p < l.first_param + l.param_count; ++p) {
-      for (uint64_t i = layout.params[p].begin; i < layout.params[p].begin + layout.params[p].numel; ++i) {
+      for (uint64_t i = layout.params[p].begin; i < layout.params[p].begin + layout.params[p].numel;
+           ++i) {
         store_element(bucket.weights.data(), i, l.dtype, initial_weight(s, b, i));
         bucket.master[i] = load_element(bucket.weights.data(), i, l.dtype);
       }
@@ -45,10 +48,13 @@ std::vector<std::vector<std::byte>> train_plainly(const Scenario& s) {
         if (!bucket.layout.trainable) continue;
         const DType dtype = bucket.layout.dtype;
         const DType home = role_dtype(bucket.layout, Role::kGrad, accumulated);
-        for (ParamId p = bucket.layout.first_param; p < bucket.layout.first_param + bucket.layout.param_count; ++p) {
+        for (ParamId p = bucket.layout.first_param;
+             p < bucket.layout.first_param + bucket.layout.param_count; ++p) {
           if (!has_gradient(s, p, step, micro)) continue;
-          for (uint64_t i = layout.params[p].begin; i < layout.params[p].begin + layout.params[p].numel; ++i) {
-            float mean = 0;  // of what the ranks bring, each rounded to the model's type; rounded once more
+          for (uint64_t i = layout.params[p].begin;
+               i < layout.params[p].begin + layout.params[p].numel; ++i) {
+            float mean =
+                0;  // of what the ranks bring, each rounded to the model's type; rounded once more
             std::byte one[4];
             for (uint32_t rank = 0; rank < s.world_size; ++rank) {
               const float weight = load_element(bucket.weights.data(), i, dtype);
@@ -57,7 +63,8 @@ std::vector<std::vector<std::byte>> train_plainly(const Scenario& s) {
             }
             if (s.world_size > 1) mean = mean / static_cast<float>(s.world_size);
             store_element(one, 0, dtype, mean);
-            const float before = arrived[p] != 0 ? load_element(bucket.gradient.data(), i, home) : 0.0f;
+            const float before =
+                arrived[p] != 0 ? load_element(bucket.gradient.data(), i, home) : 0.0f;
             const float now = load_element(one, 0, dtype);
             store_element(bucket.gradient.data(), i, home, arrived[p] != 0 ? before + now : now);
           }
@@ -79,7 +86,8 @@ std::vector<std::vector<std::byte>> train_plainly(const Scenario& s) {
           const uint64_t at = own.params[segment.param].begin + segment.begin_in_param;
           chunk_sum += math.sum_of_squares(
               ConstHostSpan(buckets[chunk.bucket].gradient.data() + at * dtype_bytes(home),
-                            segment.numel * dtype_bytes(home)), home);
+                            segment.numel * dtype_bytes(home)),
+              home);
         }
         sum += chunk_sum;
       }
@@ -90,16 +98,19 @@ std::vector<std::vector<std::byte>> train_plainly(const Scenario& s) {
     const double clip = s.max_grad_norm > 0 ? std::min(1.0, s.max_grad_norm / (norm + 1e-6)) : 1.0;
     for (Bucket& bucket : buckets) {
       const DType home = role_dtype(bucket.layout, Role::kGrad, accumulated);
-      for (ParamId p = bucket.layout.first_param; p < bucket.layout.first_param + bucket.layout.param_count; ++p) {
+      for (ParamId p = bucket.layout.first_param;
+           p < bucket.layout.first_param + bucket.layout.param_count; ++p) {
         if (!bucket.layout.trainable || arrived[p] == 0) continue;
         const uint64_t at = layout.params[p].begin, numel = layout.params[p].numel;
         UpdateView view;
         view.master = std::span(bucket.master).subspan(at, numel);
         view.exp_avg = std::span(bucket.exp_avg).subspan(at, numel);
         view.exp_avg_sq = std::span(bucket.exp_avg_sq).subspan(at, numel);
-        view.grad = ConstHostSpan(bucket.gradient).subspan(at * dtype_bytes(home), numel * dtype_bytes(home));
+        view.grad = ConstHostSpan(bucket.gradient)
+                        .subspan(at * dtype_bytes(home), numel * dtype_bytes(home));
         view.grad_dtype = home;
-        optimizer->update(view, hypers()[layout.params[p].group], static_cast<float>(clip), ++numbers[p]);
+        optimizer->update(view, hypers()[layout.params[p].group], static_cast<float>(clip),
+                          ++numbers[p]);
         for (uint64_t i = at; i < at + numel; ++i) {
           store_element(bucket.weights.data(), i, bucket.layout.dtype, bucket.master[i]);
         }

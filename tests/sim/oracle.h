@@ -1,5 +1,6 @@
-// The same training in one process with no tiers, no ranks and no engine: what every placement, order and world must
-// end with, bit for bit. Plain loops over the scalar kernels; kept short enough to be believed.
+// The same training in one process with no tiers, no ranks and no engine: what every placement,
+// order and world must end with, bit for bit. Plain loops over the scalar kernels; kept short
+// enough to be believed.
 #pragma once
 
 #include <vector>

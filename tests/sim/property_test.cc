@@ -13,7 +13,8 @@ namespace {
 std::string broken(const Scenario& scenario, const RunResult& result) {
   if (result.hung) return "it hung";
   if (result.mismatch) return "the ranks broke the order of collectives";
-  if (!result.all_ok()) return scenario.faults ? "" : "an error without a fault: " + result.first_error();
+  if (!result.all_ok())
+    return scenario.faults ? "" : "an error without a fault: " + result.first_error();
   if (!result.ranks_agree) return "the ranks ended with different weights";
   if (result.weights != train_plainly(scenario)) return "the weights differ from the oracle's";
   return "";
@@ -25,8 +26,9 @@ void check_seed(uint64_t seed) {
     Scenario scenario = draw(seed);
     scenario.world_size = world_size;
     const RunResult result = run(scenario);
-    EXPECT_EQ(broken(scenario, result), "") << "seed " << seed << ", " << world_size
-                                            << " ranks; the last events:\n" << result.last_lines;
+    EXPECT_EQ(broken(scenario, result), "")
+        << "seed " << seed << ", " << world_size << " ranks; the last events:\n"
+        << result.last_lines;
   }
 }
 
@@ -35,15 +37,16 @@ uint64_t number_from_env(const char* name, uint64_t fallback) {
   return text == nullptr ? fallback : std::strtoull(text, nullptr, 10);
 }
 
-// Goal: either every rank ends with the oracle's bits or a rank reports an error; never a wrong number, a hang, a
-// leaked slot. Method: 200 fixed seeds, each a different model, placement and set of faults, each in worlds of 1 to 4 ranks. (Leaked slots
-// and unfinished operations end the process in destructors.)
+// Goal: either every rank ends with the oracle's bits or a rank reports an error; never a wrong
+// number, a hang, a leaked slot. Method: 200 fixed seeds, each a different model, placement and set
+// of faults, each in worlds of 1 to 4 ranks. (Leaked slots and unfinished operations end the
+// process in destructors.)
 TEST(Property, HoldsForFixedSeeds) {
   for (uint64_t seed = 1; seed <= 200; ++seed) check_seed(seed);
 }
 
-// Goal: new ground with every commit, reproducible for ever. Method: 10 seeds from ZOFFLOAD_SEED on, a number made
-// of the commit's hash; ZOFFLOAD_SEED_COUNT asks for more.
+// Goal: new ground with every commit, reproducible for ever. Method: 10 seeds from ZOFFLOAD_SEED
+// on, a number made of the commit's hash; ZOFFLOAD_SEED_COUNT asks for more.
 TEST(Property, HoldsForSeedsOfThisCommit) {
   const uint64_t first = number_from_env("ZOFFLOAD_SEED", 0xc0ffee);
   const uint64_t count = number_from_env("ZOFFLOAD_SEED_COUNT", 10);
@@ -77,8 +80,9 @@ TEST(Property, FaultsHappenAndRunsEndBothWays) {
   EXPECT_GT(error_count, 5u);
 }
 
-// Goal: a planted fault must be caught, or the property proves nothing. Method: bit flips on the disk with checksums
-// turned off must end in wrong numbers that the comparison with the oracle sees.
+// Goal: a planted fault must be caught, or the property proves nothing. Method: bit flips on the
+// disk with checksums turned off must end in wrong numbers that the comparison with the oracle
+// sees.
 TEST(Property, CanaryIsCaught) {
   uint32_t caught = 0;
   for (uint64_t seed = 1; seed <= 300 && caught == 0; ++seed) {

@@ -69,21 +69,24 @@ class Rank {
     request.rank = rank_;
     request.world_size = s_.world_size;
     ZO_ASSIGN_OR_RETURN(Plan plan, make_plan(s_.model, request));
-    const auto home_bytes = [&](TierKind tier) { return plan.home_bytes[static_cast<size_t>(tier)]; };
-    ZO_ASSIGN_OR_RETURN(const HostSpan arena,
-                        device_.allocate_pinned(std::max<uint64_t>(plan.arena_bytes(), kPageBytes)));
+    const auto home_bytes = [&](TierKind tier) {
+      return plan.home_bytes[static_cast<size_t>(tier)];
+    };
+    ZO_ASSIGN_OR_RETURN(const HostSpan arena, device_.allocate_pinned(std::max<uint64_t>(
+                                                  plan.arena_bytes(), kPageBytes)));
     ZO_ASSIGN_OR_RETURN(const DeviceSpan hbm,
                         device_.allocate_hbm(std::max<uint64_t>(plan.device_bytes(), kPageBytes)));
-    const HostSpan slots =
-        arena.first(plan.arena_bytes()).subspan(home_bytes(TierKind::kHost));
+    const HostSpan slots = arena.first(plan.arena_bytes()).subspan(home_bytes(TierKind::kHost));
     host_ = std::make_unique<HostTier>(arena.first(home_bytes(TierKind::kHost)));
     hbm_ = std::make_unique<HbmTier>(device_, hbm.subspan(0, home_bytes(TierKind::kHbm)));
     if (home_bytes(TierKind::kNvme) > 0) {
       NvmeOptions options;
       options.verify = s_.verify;
       options.block_bytes = 64 << 10;
-      std::vector<NvmePath> paths = {{disks_[0].get(), "a", 2.0, "/a"}, {disks_[1].get(), "b", 1.0, "/b"}};
-      ZO_ASSIGN_OR_RETURN(nvme_, NvmeTier::open(paths, home_bytes(TierKind::kNvme), zeros(arena), clock_, options));
+      std::vector<NvmePath> paths = {{disks_[0].get(), "a", 2.0, "/a"},
+                                     {disks_[1].get(), "b", 1.0, "/b"}};
+      ZO_ASSIGN_OR_RETURN(
+          nvme_, NvmeTier::open(paths, home_bytes(TierKind::kNvme), zeros(arena), clock_, options));
     }
     EnginePorts ports{clock_, device_, group_.rank(rank_), workers_, *optimizer_, math_};
     ports.tiers = {hbm_.get(), host_.get(), nvme_.get()};
@@ -121,13 +124,16 @@ class Rank {
     if (s_.faults && s_.seed % 7 == 5) options.error = 0.0005;
     return options;
   }
-  HostSpan zeros(HostSpan arena) const { return arena.last(std::min<size_t>(arena.size(), 64 << 10)); }
+  HostSpan zeros(HostSpan arena) const {
+    return arena.last(std::min<size_t>(arena.size(), 64 << 10));
+  }
 
   // ---- The user, as torch and the hooks are: allocates and frees bucket memory when told.
 
   DeviceSpan allocate(BucketId bucket) {
     auto& memory = memory_[bucket];
-    memory = std::make_unique<std::vector<std::byte>>(engine_->plan().layout.buckets[bucket].bytes(), std::byte{0xa5});
+    memory = std::make_unique<std::vector<std::byte>>(
+        engine_->plan().layout.buckets[bucket].bytes(), std::byte{0xa5});
     const DeviceSpan span(reinterpret_cast<uint64_t>(memory->data()), memory->size());
     device_.adopt(span);
     return span;
@@ -191,7 +197,8 @@ class Rank {
     const Layout& layout = engine_->plan().layout;
     const BucketLayout& bucket = layout.buckets[b];
     for (ParamId p = bucket.first_param; p < bucket.first_param + bucket.param_count; ++p) {
-      for (uint64_t i = layout.params[p].begin; i < layout.params[p].begin + layout.params[p].numel; ++i) {
+      for (uint64_t i = layout.params[p].begin; i < layout.params[p].begin + layout.params[p].numel;
+           ++i) {
         store_element(memory_[b]->data(), i, bucket.dtype, initial_weight(s_, b, i));
       }
     }
@@ -203,8 +210,9 @@ class Rank {
   Task<Status> pass(uint32_t step, uint32_t micro) {
     engine_->begin_pass(1);
     const auto bucket_count = static_cast<BucketId>(s_.model.size());
-    const uint32_t skipped = random_free_choice(step);  // a block that this pass leaves out, the same on all ranks
-    for (BucketId b = 0; b < bucket_count; ++b) {       // forward
+    const uint32_t skipped =
+        random_free_choice(step);  // a block that this pass leaves out, the same on all ranks
+    for (BucketId b = 0; b < bucket_count; ++b) {  // forward
       if (b == skipped) continue;
       Status status = co_await hold(b);
       ZO_CO_TRY(status);
@@ -221,7 +229,8 @@ class Rank {
   }
 
   uint32_t random_free_choice(uint32_t step) const {
-    return step % 3 == 2 ? static_cast<uint32_t>(Random(s_.seed).fork(step).below(s_.model.size())) : ~0u;
+    return step % 3 == 2 ? static_cast<uint32_t>(Random(s_.seed).fork(step).below(s_.model.size()))
+                         : ~0u;
   }
 
   Task<Status> give_gradients(BucketId b, uint32_t step, uint32_t micro) {
@@ -235,7 +244,8 @@ class Rank {
     for (ParamId p = bucket.first_param; p < bucket.first_param + bucket.param_count; ++p) {
       if (!has_gradient(s_, p, step, micro)) continue;
       params.push_back(p);
-      for (uint64_t i = layout.params[p].begin; i < layout.params[p].begin + layout.params[p].numel; ++i) {
+      for (uint64_t i = layout.params[p].begin; i < layout.params[p].begin + layout.params[p].numel;
+           ++i) {
         const float weight = load_element(memory_[b]->data(), i, bucket.dtype);
         store_element(gradient, i, bucket.dtype, gradient_of(s_, b, i, weight, step, micro, rank_));
       }
@@ -303,7 +313,8 @@ RunResult run(const Scenario& scenario) {
     ZO_CHECK(opened.ok());  // the scenario is drawn so that it fits, and faults start after open()
   }
   if (scenario.killed_rank < scenario.world_size) {
-    clock.at(clock.now_ns() + scenario.killed_at_ns, [&group, &scenario] { group.kill(scenario.killed_rank); });
+    clock.at(clock.now_ns() + scenario.killed_at_ns,
+             [&group, &scenario] { group.kill(scenario.killed_rank); });
   }
   for (auto& rank : ranks) rank->start();
   const auto all = [&](auto predicate) {
@@ -352,7 +363,10 @@ Scenario draw(uint64_t seed) {
     const auto param_count = 1 + random.below(4);
     for (uint64_t p = 0; p < param_count; ++p) {
       const uint64_t sizes[] = {0, 1, 31, 1000 + random.below(3000), 9000 + random.below(20000)};
-      bucket.params.push_back({"p" + std::to_string(p), sizes[random.below(5)], static_cast<uint32_t>(random.below(2)), {}});
+      bucket.params.push_back({"p" + std::to_string(p),
+                               sizes[random.below(5)],
+                               static_cast<uint32_t>(random.below(2)),
+                               {}});
     }
     s.model.push_back(std::move(bucket));
   }

@@ -1,5 +1,6 @@
-// One simulated training run: N engines, each with its own simulated disk, device and workers, one communicator and
-// one clock among them, and on each rank a user who trains the toy model through the engine's verbs.
+// One simulated training run: N engines, each with its own simulated disk, device and workers, one
+// communicator and one clock among them, and on each rank a user who trains the toy model through
+// the engine's verbs.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +13,14 @@
 namespace zoffload::sim_test {
 
 struct RunResult {
-  std::vector<Status> status;                    // by rank: the first error its user saw
-  std::vector<std::vector<std::byte>> weights;   // of rank 0, by bucket; empty when a rank failed
-  bool ranks_agree = true;                       // on the final weights, where all ended well
+  std::vector<Status> status;                   // by rank: the first error its user saw
+  std::vector<std::vector<std::byte>> weights;  // of rank 0, by bucket; empty when a rank failed
+  bool ranks_agree = true;                      // on the final weights, where all ended well
   bool hung = false;
-  bool mismatch = false;                         // some rank broke the order of collectives
+  bool mismatch = false;  // some rank broke the order of collectives
   uint64_t trace_hash = 0;
-  uint64_t fault_count = 0;                      // injected
-  std::string last_lines;                        // of the trace, for a failure report
+  uint64_t fault_count = 0;  // injected
+  std::string last_lines;    // of the trace, for a failure report
 
   bool all_ok() const;
   std::string first_error() const;

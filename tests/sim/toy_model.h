@@ -1,5 +1,6 @@
-// A model small enough to check by eye: its "loss" makes each gradient a function of the parameter itself, the step,
-// the micro-step and the rank, so that any wrong, stale or misplaced number grows into a wrong end.
+// A model small enough to check by eye: its "loss" makes each gradient a function of the parameter
+// itself, the step, the micro-step and the rank, so that any wrong, stale or misplaced number grows
+// into a wrong end.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +22,8 @@ struct Scenario {
   std::vector<BucketSpec> model;
   PlanRequest plan;
   bool faults = false;
-  bool verify = true;           // checksums on load; off only for the canary
-  uint32_t killed_rank = ~0u;   // dies at killed_at_ns, if it is a rank
+  bool verify = true;          // checksums on load; off only for the canary
+  uint32_t killed_rank = ~0u;  // dies at killed_at_ns, if it is a rank
   uint64_t killed_at_ns = 0;
   uint32_t nonfinite_step = ~0u;  // this step's gradients hold a NaN
 };
@@ -61,7 +62,8 @@ inline float gradient_of(const Scenario& s, BucketId bucket, uint64_t index, flo
   return 0.25f * weight + noise(s.seed ^ rank, step, micro, bucket, index);
 }
 
-// Whether a parameter takes part in a micro-step: some are left out now and then, the same on every rank.
+// Whether a parameter takes part in a micro-step: some are left out now and then, the same on every
+// rank.
 inline bool has_gradient(const Scenario& s, ParamId param, uint32_t step, uint32_t micro) {
   return noise(s.seed, step, micro, param, 99) < 0.8f;
 }

@@ -1,0 +1,43 @@
+#include "bindings/errors.h"
+
+#include <nanobind/nanobind.h>
+
+#include <cerrno>
+
+namespace nb = nanobind;
+
+namespace zoffload {
+
+namespace {
+
+const char* class_name(Code code) {
+  switch (code) {
+    case Code::kOk: break;
+    case Code::kInvalidArgument: return "InvalidArgument";
+    case Code::kOutOfSpace: return "OutOfSpace";
+    case Code::kOutOfMemory: return "OutOfMemory";
+    case Code::kIoError: return "IoError";
+    case Code::kCorruption: return "Corruption";
+    case Code::kDeviceError: return "DeviceError";
+    case Code::kCommError: return "CommError";
+    case Code::kTimeout: return "Timeout";
+    case Code::kUnsupported: return "Unsupported";
+  }
+  return "Error";
+}
+
+}  // namespace
+
+void raise_if_error(const Status& status) {
+  if (status.ok()) return;
+  if (status.code() == Code::kTimeout && status.error_number() == EINTR) {
+    if (PyErr_Occurred() == nullptr) PyErr_SetNone(PyExc_KeyboardInterrupt);
+    throw nb::python_error();
+  }
+  const nb::object type = nb::module_::import_("zoffload.errors").attr(class_name(status.code()));
+  const nb::object error = type(status.message());
+  PyErr_SetObject(type.ptr(), error.ptr());
+  throw nb::python_error();
+}
+
+}  // namespace zoffload
