@@ -256,6 +256,11 @@ void PyEngine::present(std::vector<std::pair<ParamId, uint64_t>> gradients, bool
   call_now("present", [&](Engine& engine) { return engine.present(spans, measured); });
 }
 
+void PyEngine::forget_gradients() {
+  call("forget_gradients", OnSignal::kFinishFirst,
+       [](Engine& engine) { return engine.forget_gradients(); });
+}
+
 nb::dict PyEngine::step(const Hypers& hypers, double max_grad_norm, bool skip_nonfinite,
                         double grad_scale) {
   StepOptions options;
@@ -413,6 +418,8 @@ void bind_engine(nb::module_& module) {
            "Takes the gradients of these parameters, and the slot back. Returns at once.")
       .def("present", &PyEngine::present, "gradients"_a, "measured"_a,
            "(param, address) of gradients that stay where they are until settle().")
+      .def("forget_gradients", &PyEngine::forget_gradients,
+           "As if no gradient had come since the last step.")
       .def("step", &PyEngine::step, "hypers"_a, "max_grad_norm"_a = 0.0, "skip_nonfinite"_a = true,
            "grad_scale"_a = 1.0, "Returns when the norm is known; updates run on.")
       .def("settle", &PyEngine::settle, "Waits until every update is home.")

@@ -34,6 +34,7 @@ class PyEngine {
   std::pair<uint64_t, uint64_t> gradient_memory(uint32_t slot, BucketId bucket);
   void discard_gradients(uint32_t slot);
   void reduce(BucketId bucket, uint32_t slot, std::vector<ParamId> params, Stream stream);
+  void forget_gradients();
   void present(std::vector<std::pair<ParamId, uint64_t>> gradients, bool measured);
 
   nanobind::dict step(const Hypers& hypers, double max_grad_norm, bool skip_nonfinite,

@@ -151,6 +151,13 @@ Status Engine::present(const std::vector<InPlaceGradient>& gradients, bool measu
   return Status();
 }
 
+Task<Status> Engine::forget_gradients() {
+  Status status = co_await gradients_.all_reduced();
+  ZO_CO_TRY(status);
+  gradients_.forget();
+  co_return Status();
+}
+
 // ---- The step
 
 Task<Result<StepReport>> Engine::step(StepOptions options) {

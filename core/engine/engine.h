@@ -98,6 +98,8 @@ class Engine {
     HostSpan bytes;
   };
   Status present(const std::vector<InPlaceGradient>& gradients, bool measured);
+  // As if none had come since the last step.
+  Task<Status> forget_gradients();
 
   // ---- The step.
 
