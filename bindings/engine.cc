@@ -18,10 +18,10 @@ T option(const nb::dict& options, const char* key, T fallback) {
   return options.contains(key) ? nb::cast<T>(options[key]) : fallback;
 }
 
-TierShares shares_option(const nb::dict& options, const char* key) {
+Placement shares_option(const nb::dict& options, const char* key) {
   using Shares = std::tuple<double, double, double>;
   const auto [hbm, host, nvme] = option<Shares>(options, key, Shares{0, 1, 0});
-  return TierShares{hbm, host, nvme};
+  return Placement{hbm, host, nvme};
 }
 
 HostSpan host_span(uint64_t address, uint64_t bytes) {

@@ -20,7 +20,7 @@ constexpr uint32_t kGradientSlots = 2;
 // spreads the resident ones evenly through the order. {1/2, 1/2} gives host nvme host nvme ...
 class Dealer {
  public:
-  explicit Dealer(const TierShares& shares) : shares_{shares.hbm, shares.host, shares.nvme} {}
+  explicit Dealer(const Placement& shares) : shares_{shares.hbm, shares.host, shares.nvme} {}
 
   TierKind next() {
     ++dealt_;
@@ -45,7 +45,7 @@ class Dealer {
   uint64_t dealt_ = 0;
 };
 
-Status check_shares(const TierShares& shares, const char* key) {
+Status check_shares(const Placement& shares, const char* key) {
   const double sum = shares.hbm + shares.host + shares.nvme;
   const bool in_range = shares.hbm >= 0 && shares.host >= 0 && shares.nvme >= 0;
   if (in_range && std::abs(sum - 1) < 1e-6) return Status();

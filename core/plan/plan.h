@@ -10,21 +10,15 @@
 
 #include "core/base/status.h"
 #include "core/plan/layout.h"
+#include "core/plan/placement.h"
 
 namespace zoffload {
-
-// Shares of the subgroups per tier; they add up to 1.
-struct TierShares {
-  double hbm = 0;
-  double host = 0;
-  double nvme = 0;
-};
 
 struct PlanRequest {
   uint32_t rank = 0;
   uint32_t world_size = 1;
-  TierShares params;
-  TierShares optimizer;
+  Placement params;
+  Placement optimizer;
   uint64_t host_bytes = 0;             // hard budget; 0 is no limit
   uint64_t device_bytes = 0;           // hard budget; 0 is no limit
   uint64_t subgroup_bytes = 16 << 20;  // of optimizer state, at most

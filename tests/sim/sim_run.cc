@@ -372,11 +372,11 @@ Scenario draw(uint64_t seed) {
   }
   const auto shares = [&random] {
     switch (random.below(5)) {
-      case 0: return TierShares{0, 0, 1};
-      case 1: return TierShares{0, 1, 0};
-      case 2: return TierShares{1, 0, 0};
-      case 3: return TierShares{0, 0.5, 0.5};
-      default: return TierShares{0.2, 0.3, 0.5};
+      case 0: return Placement{0, 0, 1};
+      case 1: return Placement{0, 1, 0};
+      case 2: return Placement{1, 0, 0};
+      case 3: return Placement{0, 0.5, 0.5};
+      default: return Placement{0.2, 0.3, 0.5};
     }
   };
   s.plan.params = shares();
