@@ -1,0 +1,45 @@
+"""What the Python tests share."""
+
+import importlib.util
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+# The same examples on every run: a failure is one that anybody can repeat. Wall-clock deadlines
+# would fail on a busy machine.
+hypothesis.settings.register_profile("zoffload", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("zoffload")
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def repository():
+    """The root of the repository."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def load_script(repository):
+    """Imports a script of the repository by its path, as a module."""
+    def load(path):
+        spec = importlib.util.spec_from_file_location(Path(path).stem, repository / path)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module  # dataclasses look their module up
+        spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+@pytest.fixture(scope="session")
+def cxx():
+    """The C++ compiler of the environment; a test that needs one is skipped where there is none."""
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+    if not compiler:
+        pytest.skip("no C++ compiler here")
+    return compiler
