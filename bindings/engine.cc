@@ -5,6 +5,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
+
 #include "bindings/errors.h"
 
 namespace nb = nanobind;
@@ -139,8 +141,8 @@ Task<Status> immediately(std::function<Status(Engine&)> verb, Engine& engine) {
 }
 
 // Runs the task and keeps its value where the caller, or the last of the two to go, finds it.
-template <typename T>
-Task<Status> keep(Task<Result<T>> task, std::shared_ptr<T> value) {
+template <typename T, typename Kept>
+Task<Status> keep(Task<Result<T>> task, std::shared_ptr<Kept> value) {
   Result<T> result = co_await task;
   if (result.ok()) *value = std::move(*result);
   co_return result.status();
@@ -215,10 +217,15 @@ void PyEngine::write_back(BucketId bucket) {
 }
 
 uint32_t PyEngine::acquire_gradients() {
-  auto slot = std::make_shared<uint32_t>();
-  call("acquire_gradients", OnSignal::kFinishFirst,
-       [=](Engine& engine) { return keep(engine.acquire_gradients(), slot); });
-  return *slot;
+  auto slot = std::make_shared<std::optional<uint32_t>>();
+  try {
+    call("acquire_gradients", OnSignal::kFinishFirst,
+         [=](Engine& engine) { return keep(engine.acquire_gradients(), slot); });
+  } catch (const nb::python_error&) {
+    if (slot->has_value()) discard_gradients(**slot);  // a signal, and nobody to give it to
+    throw;
+  }
+  return **slot;
 }
 
 std::pair<uint64_t, uint64_t> PyEngine::gradient_memory(uint32_t slot, BucketId bucket) {

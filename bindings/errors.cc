@@ -1,6 +1,7 @@
 #include "bindings/errors.h"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 
 #include <cerrno>
 

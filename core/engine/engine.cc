@@ -176,6 +176,7 @@ Task<Result<StepReport>> Engine::step(StepOptions options) {
     Status status = co_await leases_.at_rest(bucket);
     ZO_CO_TRY(status);
   }
+  leases_.expire();
   Status status = co_await swap_->all_settled();  // of the step before
   ZO_CO_TRY(status);
 

@@ -21,8 +21,9 @@ std::vector<BucketId> Leases::access(BucketId bucket) {
   const bool crowded = full() && state(bucket) == State::kAbsent;
   std::vector<BucketId> candidates;
   for (BucketId other = 0; other < buckets_.size(); ++other) {
-    if (other == bucket || !idle(other)) continue;
-    if (crowded || !contains(ahead, other)) candidates.push_back(other);
+    if (!idle(other)) continue;
+    const bool wanted = other == bucket || contains(ahead, other);
+    if (crowded || !wanted || buckets_[other].stale) candidates.push_back(other);
   }
   return candidates;
 }
@@ -31,7 +32,8 @@ Result<Leases::Orders> Leases::prepare(BucketId bucket) {
   Orders orders;
   const std::vector<BucketId> ahead = schedule_.upcoming(plan_.prefetch);
   for (BucketId other = 0; other < buckets_.size(); ++other) {
-    if (idle(other) && other != bucket && !contains(ahead, other)) drop(other, orders);
+    const bool wanted = other == bucket || contains(ahead, other);
+    if (idle(other) && (!wanted || buckets_[other].stale)) drop(other, orders);
   }
   if (state(bucket) == State::kAbsent || state(bucket) == State::kWanted) {
     ZO_TRY(make_room(bucket, orders));
@@ -41,7 +43,7 @@ Result<Leases::Orders> Leases::prepare(BucketId bucket) {
   }
   for (BucketId next : ahead) {
     if (state(next) == State::kFetching || state(next) == State::kHere) continue;
-    if (next == bucket || contains(orders.drop, next)) continue;
+    if (next == bucket) continue;
     if (state(next) == State::kAbsent && full()) break;
     buckets_[next].state = State::kWanted;
     orders.offer.push_back(next);
@@ -92,6 +94,12 @@ bool Leases::release(BucketId bucket) {
   Orders orders;
   drop(bucket, orders);
   return true;
+}
+
+void Leases::expire() {
+  for (BucketId bucket = 0; bucket < buckets_.size(); ++bucket) {
+    if (plan_.layout.buckets[bucket].trainable && idle(bucket)) buckets_[bucket].stale = true;
+  }
 }
 
 std::vector<BucketId> Leases::drop_all(bool leased_too) {

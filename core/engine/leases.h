@@ -48,6 +48,9 @@ class Leases {
   void lease(BucketId bucket);                     // REQUIRES: kHere
   bool release(BucketId bucket);                   // REQUIRES: leased. true: free the memory now
 
+  // The homes of trainable buckets change: what is gathered of them must be gathered anew.
+  void expire();
+
   // Drops every bucket without a lease, or, with `leased_too`, every bucket. REQUIRES: all are
   // at_rest(). Returns those whose memory the user is to free.
   std::vector<BucketId> drop_all(bool leased_too);
@@ -76,6 +79,7 @@ class Leases {
   struct Bucket {
     State state = State::kAbsent;
     uint32_t lease_count = 0;
+    bool stale = false;  // gathered before its home changed
     DeviceSpan memory;
   };
   uint32_t live_count() const;

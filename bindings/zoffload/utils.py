@@ -1,0 +1,60 @@
+"""One parameter's state, as deepspeed.utils' safe_get and safe_set functions give it.
+
+They read from and write to the parameter's home, between steps, wherever it is and whether or not
+the parameter is gathered.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .errors import InvalidArgument
+from .zero import home_of
+
+STATE_KEYS = ("exp_avg", "exp_avg_sq")
+
+
+def _fp32_role(dtype: torch.dtype) -> str:
+    return "param" if dtype == torch.float32 else "master"
+
+
+def _check_key(optim_state_key: str) -> None:
+    if optim_state_key not in STATE_KEYS:
+        raise InvalidArgument(f"{optim_state_key!r} is no optimizer state; there are {STATE_KEYS}")
+
+
+def safe_get_full_fp32_param(param: nn.Parameter) -> Tensor | None:
+    """A copy of the master weight; None for a parameter that is not trained."""
+    residency, bucket, record = home_of(param)
+    if not bucket.trainable:
+        return None
+    return residency.read_state(bucket, record, _fp32_role(bucket.dtype))
+
+
+@torch.no_grad()
+def safe_set_full_fp32_param(param: nn.Parameter, value: Tensor) -> None:
+    """Sets the master weight, and the parameter to what it rounds to."""
+    residency, bucket, record = home_of(param)
+    if not bucket.trainable:
+        raise InvalidArgument(f"parameter {record.name} is not trained: it has no master weight")
+    residency.write_state(bucket, record, _fp32_role(bucket.dtype), value)
+
+
+def safe_get_full_optimizer_state(param: nn.Parameter, optim_state_key: str) -> Tensor | None:
+    """A copy of `exp_avg` or `exp_avg_sq`; None for a parameter that is not trained."""
+    _check_key(optim_state_key)
+    residency, bucket, record = home_of(param)
+    if not bucket.trainable:
+        return None
+    return residency.read_state(bucket, record, optim_state_key)
+
+
+@torch.no_grad()
+def safe_set_full_optimizer_state(param: nn.Parameter, value: Tensor, optim_state_key: str) -> None:
+    """Sets `exp_avg` or `exp_avg_sq`."""
+    _check_key(optim_state_key)
+    residency, bucket, record = home_of(param)
+    if not bucket.trainable:
+        raise InvalidArgument(f"parameter {record.name} is not trained: it has no optimizer state")
+    residency.write_state(bucket, record, optim_state_key, value)
