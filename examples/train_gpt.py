@@ -364,6 +364,7 @@ def run(args: argparse.Namespace) -> dict:
             log.add(loss, seconds, before, after)
             before = after
         report["parameters_sha256"] = hash_parameters(model, gathered)
+        report["peak_resident_bytes"] = resident_bytes("VmHWM")  # of training, not of the sample
         if args.sample > 0:
             print(generate(engine, model, "def ", args.sample, args.seed), end="\n\n")
         stats = engine.stats()
@@ -372,7 +373,6 @@ def run(args: argparse.Namespace) -> dict:
     report["step_seconds"] = log.seconds
     for key in before:
         report[f"{key}_per_step"] = log.per_step(key)
-    report["peak_resident_bytes"] = resident_bytes("VmHWM")
     report["bytes_by_tier"] = stats["bytes_by_tier"]
     report["host_bytes"] = stats["host_bytes_budget"]
     report["host_bytes_high_water"] = stats["host_bytes_high_water"]
