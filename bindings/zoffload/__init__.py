@@ -13,12 +13,15 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from .engine import Engine, initialize
     from .optim import Adam, AdamW
+    from .placement import NvmeConfig, OffloadConfig
 
 # Public name -> the module that defines it (None: the name is a module).
 _LAZY = {
     "Adam": "optim",
     "AdamW": "optim",
     "Engine": "engine",
+    "NvmeConfig": "placement",
+    "OffloadConfig": "placement",
     "initialize": "engine",
     "zero": None,
     "utils": None,
@@ -26,7 +29,16 @@ _LAZY = {
     "doctor": None,
 }
 
-__all__ = ["Adam", "AdamW", "Engine", "Error", "initialize", "__version__"]
+__all__ = [
+    "Adam",
+    "AdamW",
+    "Engine",
+    "Error",
+    "NvmeConfig",
+    "OffloadConfig",
+    "initialize",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:
