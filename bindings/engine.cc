@@ -15,6 +15,8 @@ namespace zoffload {
 
 namespace {
 
+constexpr double kStallTimeoutMax = 1e9;  // seconds
+
 template <typename T>
 T option(const nb::dict& options, const char* key, T fallback) {
   return options.contains(key) ? nb::cast<T>(options[key]) : fallback;
@@ -70,6 +72,11 @@ OpenRequest request_from(const nb::list& buckets, const nb::dict& options) {
   request.io_queue_depth = option(options, "queue_depth", request.io_queue_depth);
   request.verify_reads = option(options, "verify_reads", request.verify_reads);
   const double stall_timeout = option(options, "stall_timeout", 60.0);
+  if (!(stall_timeout > 0 && stall_timeout <= kStallTimeoutMax)) {
+    raise_if_error(Status(Code::kInvalidArgument, "stall_timeout: it must be above 0 and at most " +
+                                                      std::to_string(kStallTimeoutMax) +
+                                                      " seconds"));
+  }
   request.engine.stall_timeout_ns = static_cast<uint64_t>(stall_timeout * 1e9);
   return request;
 }
@@ -116,22 +123,21 @@ void PyEngine::close() {
 }
 
 void PyEngine::call(const char* name, OnSignal on_signal, ControlThread::Verb verb) {
-  bool interrupted = false;
+  std::optional<nb::python_error> raised;  // by a signal's handler
   const auto patience = [&] {
-    if (interrupted) return true;
+    if (raised.has_value()) return true;
     nb::gil_scoped_acquire locked;
-    interrupted = PyErr_CheckSignals() != 0;
-    if (!interrupted || on_signal == OnSignal::kRaiseAtOnce) return !interrupted;
-    PyErr_Clear();
-    return true;
+    if (PyErr_CheckSignals() == 0) return true;
+    raised.emplace();
+    return on_signal == OnSignal::kFinishFirst;
   };
   Status status;
   {
     nb::gil_scoped_release unlocked;
     status = control_->call(name, std::move(verb), patience);
   }
+  if (raised.has_value()) throw nb::python_error(std::move(*raised));
   raise_if_error(status);
-  if (interrupted) raise_if_error(Status(Code::kTimeout, "interrupted", EINTR));
 }
 
 namespace {
@@ -241,6 +247,13 @@ std::pair<uint64_t, uint64_t> PyEngine::gradient_memory(uint32_t slot, BucketId 
 void PyEngine::discard_gradients(uint32_t slot) {
   call_now("discard_gradients", [=](Engine& engine) {
     engine.discard_gradients(slot);
+    return Status();
+  });
+}
+
+void PyEngine::reclaim_gradients() {
+  call_now("reclaim_gradients", [](Engine& engine) {
+    engine.reclaim_gradients();
     return Status();
   });
 }
@@ -421,6 +434,7 @@ void bind_engine(nb::module_& module) {
       .def("gradient_memory", &PyEngine::gradient_memory, "slot"_a, "bucket"_a,
            "(address, bytes) of the slot for this bucket.")
       .def("discard_gradients", &PyEngine::discard_gradients, "slot"_a)
+      .def("reclaim_gradients", &PyEngine::reclaim_gradients, "Discards every slot that is held.")
       .def("reduce", &PyEngine::reduce, "bucket"_a, "slot"_a, "params"_a, "stream"_a = 0,
            "Takes the gradients of these parameters, and the slot back. Returns at once.")
       .def("present", &PyEngine::present, "gradients"_a, "measured"_a,

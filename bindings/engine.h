@@ -33,6 +33,7 @@ class PyEngine {
   uint32_t acquire_gradients();
   std::pair<uint64_t, uint64_t> gradient_memory(uint32_t slot, BucketId bucket);
   void discard_gradients(uint32_t slot);
+  void reclaim_gradients();
   void reduce(BucketId bucket, uint32_t slot, std::vector<ParamId> params, Stream stream);
   void forget_gradients();
   void present(std::vector<std::pair<ParamId, uint64_t>> gradients, bool measured);

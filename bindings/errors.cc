@@ -3,8 +3,6 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
-#include <cerrno>
-
 namespace nb = nanobind;
 
 namespace zoffload {
@@ -31,10 +29,6 @@ const char* class_name(Code code) {
 
 void raise_if_error(const Status& status) {
   if (status.ok()) return;
-  if (status.code() == Code::kTimeout && status.error_number() == EINTR) {
-    if (PyErr_Occurred() == nullptr) PyErr_SetNone(PyExc_KeyboardInterrupt);
-    throw nb::python_error();
-  }
   const nb::object type = nb::module_::import_("zoffload.errors").attr(class_name(status.code()));
   const nb::object error = type(status.message());
   PyErr_SetObject(type.ptr(), error.ptr());

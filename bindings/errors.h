@@ -7,9 +7,8 @@
 
 namespace zoffload {
 
-// Raises the class of zoffload.errors that belongs to the code; returns when the status is ok. An
-// interrupted wait raises what the signal's handler raised (KeyboardInterrupt). REQUIRES: the
-// interpreter lock.
+// Raises the class of zoffload.errors that belongs to the code; returns when the status is ok.
+// REQUIRES: the interpreter lock.
 void raise_if_error(const Status& status);
 
 }  // namespace zoffload

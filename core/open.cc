@@ -52,7 +52,7 @@ class LocalWorld final : public EngineWorld {
 
  private:
   Status open_memory(const Plan& plan);
-  Status open_nvme(const OpenRequest& request, uint64_t capacity_bytes);
+  Status open_nvme(const OpenRequest& request, uint64_t capacity_bytes, uint64_t extent_numel_max);
 
   SteadyClock clock_;
   HostDevice device_;
@@ -86,7 +86,8 @@ Status LocalWorld::open_memory(const Plan& plan) {
   return Status();
 }
 
-Status LocalWorld::open_nvme(const OpenRequest& request, uint64_t capacity_bytes) {
+Status LocalWorld::open_nvme(const OpenRequest& request, uint64_t capacity_bytes,
+                             uint64_t extent_numel_max) {
   if (capacity_bytes == 0) return Status();
   if (request.nvme_paths.empty()) {
     return Status(Code::kInvalidArgument, "nvme_path: it is missing, and the plan puts " +
@@ -98,6 +99,7 @@ Status LocalWorld::open_nvme(const OpenRequest& request, uint64_t capacity_bytes
   options.block_bytes =
       std::min<uint64_t>(request.io_block_bytes, slots_.size() / kPageBytes * kPageBytes);
   options.verify = request.verify_reads;
+  options.extent_bytes_max = round_up(extent_numel_max * sizeof(float), kPageBytes);
   std::vector<NvmePath> paths(request.nvme_paths.size());
   const std::vector<uint64_t> file_bytes = NvmeTier::file_bytes(paths, capacity_bytes, options);
   for (size_t i = 0; i < paths.size(); ++i) {
@@ -136,12 +138,17 @@ Status LocalWorld::open_nvme(const OpenRequest& request, uint64_t capacity_bytes
 }
 
 Result<std::unique_ptr<EngineWorld>> LocalWorld::make(const OpenRequest& request) {
+  if (request.plan.world_size != 1) {
+    return Status(Code::kUnsupported, "world_size is " + std::to_string(request.plan.world_size) +
+                                          ": this version trains with one rank");
+  }
   auto world = std::make_unique<LocalWorld>();
   LocalWorld& w = *world;
   ZO_ASSIGN_OR_RETURN(w.optimizer_, make_optimizer(request.optimizer_name));
   ZO_ASSIGN_OR_RETURN(Plan plan, make_plan(request.model, request.plan));
   ZO_TRY(w.open_memory(plan));
-  ZO_TRY(w.open_nvme(request, plan.home_bytes[static_cast<size_t>(TierKind::kNvme)]));
+  ZO_TRY(w.open_nvme(request, plan.home_bytes[static_cast<size_t>(TierKind::kNvme)],
+                     plan.layout.subgroup_numel));
   w.communicator_ = InProcessGroup(1).rank(0, w.device_);
   w.workers_ = std::make_unique<TbbWorkers>(request.plan.workers);
 

@@ -89,7 +89,7 @@ HostDevice::~HostDevice() {
   // A child never had these mappings (MADV_DONTFORK); something else may lie at their addresses by
   // now.
   if (getpid() != owner_) return;
-  ZO_CHECK(pending_.empty());
+  ZO_CHECK(in_flight_.empty());
   for (HostSpan memory : hbm_) unmap(memory.data(), memory.size());
   for (HostSpan memory : pinned_) unmap(memory.data(), memory.size());
 }
@@ -129,11 +129,11 @@ void HostDevice::fence(Stream, Completion& completion) { start({}, {}, completio
 void HostDevice::start(HostSpan from, HostSpan to, Completion& completion) {
   ZO_CHECK(from.size() == to.size());
   completion.start();
-  pending_.push_back({from, to, &completion});
+  in_flight_.push_back({from, to, &completion});
 }
 
 uint32_t HostDevice::poll() {
-  const std::vector<Operation> running = std::exchange(pending_, {});
+  const std::vector<Operation> running = std::exchange(in_flight_, {});
   for (const Operation& operation : running) {
     // memmove: a copy within the device may overlap itself, or be in place.
     if (!operation.from.empty()) {

@@ -55,7 +55,7 @@ class HostDevice : public Device {
   const pid_t owner_;  // the process that mapped the memory
   std::vector<HostSpan> hbm_;
   std::vector<HostSpan> pinned_;
-  std::vector<Operation> pending_;
+  std::vector<Operation> in_flight_;
 };
 
 }  // namespace zoffload

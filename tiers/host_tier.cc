@@ -11,7 +11,7 @@ HostTier::HostTier(HostSpan arena) : Tier(TierKind::kHost, arena.size()), arena_
   ZO_CHECK(reinterpret_cast<uintptr_t>(arena.data()) % kPageBytes == 0);
 }
 
-HostTier::~HostTier() { ZO_CHECK(pending_.empty()); }
+HostTier::~HostTier() { ZO_CHECK(in_flight_.empty()); }
 
 HostSpan HostTier::host_bytes(Extent extent) {
   ZO_CHECK(extent.offset <= used_bytes());
@@ -29,11 +29,11 @@ void HostTier::do_store(HostSpan from, Extent to, Completion& completion) {
 
 void HostTier::start(HostSpan from, HostSpan to, Completion& completion) {
   completion.start();
-  pending_.push_back({from, to, &completion});
+  in_flight_.push_back({from, to, &completion});
 }
 
 uint32_t HostTier::poll() {
-  const std::vector<Copy> running = std::exchange(pending_, {});
+  const std::vector<Copy> running = std::exchange(in_flight_, {});
   for (const Copy& copy : running) {
     std::memcpy(copy.to.data(), copy.from.data(), copy.from.size());
     copy.completion->finish(Status(), copy.from.size());

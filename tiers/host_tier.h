@@ -30,7 +30,7 @@ class HostTier : public Tier {
   void start(HostSpan from, HostSpan to, Completion& completion);
 
   const HostSpan arena_;
-  std::vector<Copy> pending_;
+  std::vector<Copy> in_flight_;
 };
 
 }  // namespace zoffload

@@ -19,33 +19,31 @@ int ControlThread::process_id() { return getpid(); }
 Result<std::unique_ptr<ControlThread>> ControlThread::start(Make make) {
   std::unique_ptr<ControlThread> control(new ControlThread());
   ControlThread& c = *control;
-  c.thread_ = std::thread([&c, make = std::move(make)] { c.run(make); });
-  std::unique_lock lock(c.mutex_);
-  c.answered_.wait(lock, [&c] { return c.started_ || c.stopped_; });
-  if (c.started_) return control;
-  const Status status = c.status_;
+  c.shared_->thread = std::thread([&c, make = std::move(make)] { c.run(make); });
+  std::unique_lock lock(c.shared_->mutex);
+  c.shared_->answered.wait(lock, [&c] { return c.shared_->started || c.shared_->stopped; });
+  if (c.shared_->started) return control;
+  const Status status = c.shared_->status;
   lock.unlock();
-  c.thread_.join();
+  c.shared_->thread.join();
   return status;
 }
 
 ControlThread::~ControlThread() {
   Status status = close();
   static_cast<void>(status);  // the owner who cares calls close()
-  if (process_id() != owner_pid_) {
-    new std::thread(std::move(thread_));  // this process has no such thread to join
-  }
+  if (process_id() != owner_pid_) static_cast<void>(shared_.release());
 }
 
 Status ControlThread::close() {
-  if (process_id() != owner_pid_ || !thread_.joinable()) return Status();
+  if (process_id() != owner_pid_ || !shared_->thread.joinable()) return Status();
   {
-    std::lock_guard lock(mutex_);
-    stopping_ = true;
-    wake_.notify_one();
+    std::lock_guard lock(shared_->mutex);
+    shared_->stopping = true;
+    shared_->wake.notify_one();
   }
-  thread_.join();
-  return status_;
+  shared_->thread.join();
+  return shared_->status;
 }
 
 Status ControlThread::call(std::string name, Verb verb, const Patience& patience) {
@@ -54,30 +52,31 @@ Status ControlThread::call(std::string name, Verb verb, const Patience& patience
                   "the engine belongs to the process that opened it; this is a fork of it");
   }
   auto request = std::make_shared<Request>(Request{std::move(name), std::move(verb), {}, false});
-  std::unique_lock lock(mutex_);
-  if (stopping_ || stopped_) {
-    return status_.ok() ? Status(Code::kInvalidArgument, "the engine is closed") : status_;
-  }
-  mailbox_.push_back(request);
-  wake_.notify_one();
-  const auto finished = [&] { return request->answered || stopped_; };
-  while (!answered_.wait_for(lock, kPatience, finished)) {
+  std::unique_lock lock(shared_->mutex);
+  const auto closed = [this] {
+    return shared_->status.ok() ? Status(Code::kInvalidArgument, "the engine is closed")
+                                : shared_->status;
+  };
+  if (shared_->stopping || shared_->stopped) return closed();
+  shared_->mailbox.push_back(request);
+  shared_->wake.notify_one();
+  const auto finished = [&] { return request->answered || shared_->stopped; };
+  while (!shared_->answered.wait_for(lock, kPatience, finished)) {
     lock.unlock();
     if (!patience()) return Status(Code::kTimeout, "interrupted", EINTR);
     lock.lock();
   }
-  return request->answered ? request->status
-                           : Status(Code::kInvalidArgument, "the engine is closed");
+  return request->answered ? request->status : closed();
 }
 
 void ControlThread::run(const Make& make) {
   auto made = make();
   {
-    std::lock_guard lock(mutex_);
-    started_ = made.ok();
-    stopped_ = !made.ok();
-    status_ = made.status();
-    answered_.notify_all();
+    std::lock_guard lock(shared_->mutex);
+    shared_->started = made.ok();
+    shared_->stopped = !made.ok();
+    shared_->status = made.status();
+    shared_->answered.notify_all();
   }
   if (!made.ok()) return;
 
@@ -91,25 +90,25 @@ void ControlThread::run(const Make& make) {
   } else {
     world.reset();
   }
-  std::lock_guard lock(mutex_);
-  stopped_ = true;
-  status_ = failure;
-  answered_.notify_all();
+  std::lock_guard lock(shared_->mutex);
+  shared_->stopped = true;
+  shared_->status = failure;
+  shared_->answered.notify_all();
 }
 
 void ControlThread::loop(Engine& engine) {
   bool closing = false;
   while (!engine.stuck()) {
     const uint32_t moved = take_requests(engine) + engine.poll();
-    std::unique_lock lock(mutex_);
-    if (!mailbox_.empty() || moved > 0) continue;
+    std::unique_lock lock(shared_->mutex);
+    if (!shared_->mailbox.empty() || moved > 0) continue;
     if (engine.idle()) {
-      if (stopping_) return;
-      wake_.wait(lock, [this] { return stopping_ || !mailbox_.empty(); });
+      if (shared_->stopping) return;
+      shared_->wake.wait(lock, [this] { return shared_->stopping || !shared_->mailbox.empty(); });
     } else {
-      wake_.wait_for(lock, kDoze);
+      shared_->wake.wait_for(lock, kDoze);
     }
-    if (stopping_ && !closing) {
+    if (shared_->stopping && !closing) {
       closing = true;
       lock.unlock();
       // Updates under way reach their homes; then verbs whose callers gave up are told.
@@ -121,8 +120,8 @@ void ControlThread::loop(Engine& engine) {
 uint32_t ControlThread::take_requests(Engine& engine) {
   std::deque<std::shared_ptr<Request>> taken;
   {
-    std::lock_guard lock(mutex_);
-    taken.swap(mailbox_);
+    std::lock_guard lock(shared_->mutex);
+    taken.swap(shared_->mailbox);
   }
   for (auto& request : taken) engine.spawn(request->name, perform(request, engine), nullptr);
   return static_cast<uint32_t>(taken.size());
@@ -130,10 +129,10 @@ uint32_t ControlThread::take_requests(Engine& engine) {
 
 Task<Status> ControlThread::perform(std::shared_ptr<Request> request, Engine& engine) {
   Status status = co_await request->verb(engine);
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(shared_->mutex);
   request->status = status;
   request->answered = true;
-  answered_.notify_all();
+  shared_->answered.notify_all();
   co_return Status();
 }
 

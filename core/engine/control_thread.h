@@ -57,19 +57,25 @@ class ControlThread {
   uint32_t take_requests(Engine& engine);
   Task<Status> perform(std::shared_ptr<Request> request, Engine& engine);
 
-  const int owner_pid_ = process_id();
+  // What callers and the control thread share.
+  struct Shared {
+    std::mutex mutex;                  // guards all but the thread
+    std::condition_variable wake;      // the control thread: there is something to do
+    std::condition_variable answered;  // callers
+    std::deque<std::shared_ptr<Request>> mailbox;
+    bool started = false;
+    bool stopping = false;
+    bool stopped = false;
+    Status status;  // of the start, then of the engine when it stopped
+    std::thread thread;
+  };
+
   static int process_id();
 
-  std::mutex mutex_;                  // guards the block below
-  std::condition_variable wake_;      // the control thread: there is something to do
-  std::condition_variable answered_;  // callers
-  std::deque<std::shared_ptr<Request>> mailbox_;
-  bool started_ = false;
-  bool stopping_ = false;
-  bool stopped_ = false;
-  Status status_;  // of the start, then of the engine when it stopped
-
-  std::thread thread_;
+  const int owner_pid_ = process_id();
+  // A forked child has no such thread to join, and may not even destroy what that thread waits on:
+  // there it is left alone for ever.
+  std::unique_ptr<Shared> shared_ = std::make_unique<Shared>();
 };
 
 }  // namespace zoffload

@@ -33,6 +33,13 @@ Result<std::unique_ptr<Engine>> Engine::open(EnginePorts ports, Plan plan, Engin
 
 Engine::~Engine() { ZO_CHECK(idle()); }
 
+namespace {
+
+// A verb whose caller gave up waiting (a signal) and went on must not act when it wakes.
+Status overtaken() { return Status(Code::kTimeout, "overtaken by a later call"); }
+
+}  // namespace
+
 // ---- Buckets
 
 Status Engine::check_bucket(BucketId bucket) const {
@@ -45,10 +52,12 @@ Status Engine::check_bucket(BucketId bucket) const {
 Task<Result<Leases::Orders>> Engine::prepare(BucketId bucket) {
   ZO_CO_TRY(check_bucket(bucket));
   const std::vector<BucketId> candidates = leases_.access(bucket);
+  const uint64_t number = leases_.access_count();
   for (BucketId other : candidates) {
     Status status = co_await leases_.at_rest(other);
     ZO_CO_TRY(status);
   }
+  if (leases_.access_count() != number) co_return overtaken();
   co_return leases_.prepare(bucket);
 }
 
@@ -62,8 +71,10 @@ Status Engine::offer(BucketId bucket, DeviceSpan memory, Stream stream) {
 
 Task<Status> Engine::lease(BucketId bucket) {
   ZO_CO_TRY(check_bucket(bucket));
+  const uint64_t number = leases_.access_count();
   Status status = co_await leases_.here(bucket);
   ZO_CO_TRY(status);
+  if (leases_.access_count() != number) co_return overtaken();
   leases_.lease(bucket);
   co_return Status();
 }
@@ -112,6 +123,10 @@ DeviceSpan Engine::gradient_memory(uint32_t slot, BucketId bucket) const {
 
 void Engine::discard_gradients(uint32_t slot) { held_gradients_[slot] = SlotPool::Slot(); }
 
+void Engine::reclaim_gradients() {
+  for (SlotPool::Slot& slot : held_gradients_) slot = SlotPool::Slot();
+}
+
 Status Engine::reduce(BucketId bucket, uint32_t slot, std::vector<ParamId> params,
                       Stream produced_on) {
   ZO_TRY(check_bucket(bucket));
@@ -131,10 +146,15 @@ Status Engine::reduce(BucketId bucket, uint32_t slot, std::vector<ParamId> param
 
 Status Engine::present(const std::vector<InPlaceGradient>& gradients, bool measured) {
   if (failure_.happened()) return failure_.status();
+  const auto& posted = gradients_.posted();
+  if (std::find(posted.begin(), posted.end(), 1) != posted.end()) {
+    return Status(Code::kInvalidArgument, "gradients were presented already: step() comes first");
+  }
   for (const InPlaceGradient& gradient : gradients) {
     const ParamLayout& param = plan_.layout.params[gradient.param];
     const BucketLayout& bucket = plan_.layout.buckets[param.bucket];
     ZO_CHECK(bucket.in_place);
+    ZO_CHECK(bucket.trainable);
     ZO_CHECK(gradient.bytes.size() == param.numel * dtype_bytes(bucket.dtype));
     gradients_.post(gradient.param);
     gradients_.mark_arrived(gradient.param);
@@ -162,7 +182,6 @@ Task<Status> Engine::forget_gradients() {
 
 Task<Result<StepReport>> Engine::step(StepOptions options) {
   ZO_CO_TRY(failure_.status());
-  const Turn turn = collectives_.take_turn();
   for (const ParamLayout& param : plan_.layout.params)
     ZO_CHECK(param.group < options.hypers.size());
   for (BucketId bucket = 0; bucket < plan_.layout.buckets.size(); ++bucket) {
@@ -172,6 +191,7 @@ Task<Result<StepReport>> Engine::step(StepOptions options) {
                        "bucket " + layout.name + " is still gathered: step() changes it");
     }
   }
+  const Turn turn = collectives_.take_turn();  // a refused step must not hold up later turns
   for (BucketId bucket = 0; bucket < plan_.layout.buckets.size(); ++bucket) {
     Status status = co_await leases_.at_rest(bucket);
     ZO_CO_TRY(status);
@@ -239,7 +259,14 @@ Status Engine::check_state_call(ParamId param, Role role, HostSpan memory) const
 
 Task<Status> Engine::read_state(ParamId param, Role role, HostSpan to) {
   ZO_CO_TRY(check_state_call(param, role, to));
-  Status status = co_await verbs_->read_state(param, role, to);
+  const BucketId bucket = plan_.layout.params[param].bucket;
+  if (role == Role::kParam && plan_.layout.buckets[bucket].in_place) {
+    co_return Status(Code::kInvalidArgument,
+                     plan_.layout.params[param].name + " lies in the caller's own memory");
+  }
+  Status status = co_await leases_.at_rest(bucket);  // a home serves one at a time
+  ZO_CO_TRY(status);
+  status = co_await verbs_->read_state(param, role, to);
   co_return status;
 }
 
@@ -247,6 +274,7 @@ Task<Status> Engine::write_state(ParamId param, Role role, HostSpan from) {
   ZO_CO_TRY(check_state_call(param, role, from));
   Status status = co_await leases_.at_rest(plan_.layout.params[param].bucket);
   ZO_CO_TRY(status);
+  leases_.expire(plan_.layout.params[param].bucket);
   status = co_await verbs_->write_state(param, role, from);
   if (!status.ok()) fail(status);
   co_return status;
@@ -293,7 +321,14 @@ void Engine::fail(const Status& status) {
 void Engine::drain() { flows_.spawn("drain", finish_updates()); }
 
 Task<Status> Engine::finish_updates() {
-  Status status = co_await swap_->all_settled();
+  // Gathers and reduces end by themselves, and the peers need this rank's part in them.
+  for (BucketId bucket = 0; bucket < plan_.layout.buckets.size(); ++bucket) {
+    Status status = co_await leases_.at_rest(bucket);
+    ZO_CO_TRY(status);
+  }
+  Status status = co_await gradients_.all_reduced();
+  ZO_CO_TRY(status);
+  status = co_await swap_->all_settled();
   ZO_CO_TRY(status);
   if (flows_.count() == 1) co_return Status();  // this flow alone
   draining_ = true;

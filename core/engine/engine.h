@@ -3,6 +3,10 @@
 // ControlThread does both for callers on other threads; the simulator does it for several ranks in
 // one thread.
 //
+// One caller at a time per engine: verbs that wait are not safe against each other's changes to the
+// gathered buckets. After an error the memory of buckets, parameters and gradients must stay until
+// the engine is closed, since hardware and workers may still be at it.
+//
 // The first error sticks: every flow learns of it at its next wait, every later verb returns it,
 // the peers are woken.
 #pragma once
@@ -88,6 +92,7 @@ class Engine {
   Task<Result<uint32_t>> acquire_gradients();
   DeviceSpan gradient_memory(uint32_t slot, BucketId bucket) const;
   void discard_gradients(uint32_t slot);
+  void reclaim_gradients();  // discards every slot that the caller holds
   // Reduces the gradients of these parameters of the bucket; takes the slot back when done. Returns
   // at once.
   Status reduce(BucketId bucket, uint32_t slot, std::vector<ParamId> params, Stream produced_on);

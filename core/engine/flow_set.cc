@@ -36,6 +36,7 @@ std::string Flow::describe() const {
 
 void FlowSet::spawn(std::string name, Task<Status> task, Completion* done) {
   flows_.push_back(std::make_unique<Flow>(std::move(name), std::move(task), done));
+  ++alive_count_;
   count_max_ = std::max(count_max_, count());
 }
 
@@ -57,6 +58,7 @@ uint32_t FlowSet::tick() {
 }
 
 void FlowSet::finish(Flow& flow) {
+  --alive_count_;
   const Status status = flow.take_status().within(flow.name());
   if (!status.ok()) failed_(status);
   if (flow.done() != nullptr) flow.done()->finish(status);

@@ -53,7 +53,7 @@ class FlowSet {
   // Returns how many.
   uint32_t tick();
 
-  uint32_t count() const { return static_cast<uint32_t>(flows_.size()); }
+  uint32_t count() const { return alive_count_; }  // spawned and not ended
   uint32_t count_max() const { return count_max_; }
   std::string describe(uint32_t lines_max) const;  // what waits for what
 
@@ -62,6 +62,7 @@ class FlowSet {
 
   std::function<void(const Status&)> failed_;
   std::vector<std::unique_ptr<Flow>> flows_;  // in spawn order
+  uint32_t alive_count_ = 0;
   uint32_t count_max_ = 0;
 };
 

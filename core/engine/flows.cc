@@ -196,7 +196,8 @@ Task<Status> Flows::decide(Turn turn, uint64_t schedule_hash) {
   const double norm = std::sqrt(sums[0]) * step.options.grad_scale;
   double scale = step.options.grad_scale;
   if (step.options.max_grad_norm > 0) {  // as torch.nn.utils.clip_grad_norm_
-    scale *= std::min(1.0, step.options.max_grad_norm / (norm + 1e-6));
+    const double clip = step.options.max_grad_norm / (norm + 1e-6);
+    if (!(clip >= 1)) scale *= clip;  // a NaN stays one, as there
   }
   step.report.grad_norm = norm;
   step.report.skipped = step.options.skip_nonfinite && !std::isfinite(norm);

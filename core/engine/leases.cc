@@ -16,6 +16,7 @@ Leases::Leases(const Plan& plan, const Failure& failure)
     : plan_(plan), failure_(failure), buckets_(plan.layout.buckets.size()) {}
 
 std::vector<BucketId> Leases::access(BucketId bucket) {
+  ++access_count_;
   schedule_.access(bucket);
   const std::vector<BucketId> ahead = schedule_.upcoming(plan_.prefetch);
   const bool crowded = full() && state(bucket) == State::kAbsent;
@@ -98,11 +99,16 @@ bool Leases::release(BucketId bucket) {
 
 void Leases::expire() {
   for (BucketId bucket = 0; bucket < buckets_.size(); ++bucket) {
-    if (plan_.layout.buckets[bucket].trainable && idle(bucket)) buckets_[bucket].stale = true;
+    if (plan_.layout.buckets[bucket].trainable) expire(bucket);
   }
 }
 
+void Leases::expire(BucketId bucket) {
+  if (idle(bucket)) buckets_[bucket].stale = true;
+}
+
 std::vector<BucketId> Leases::drop_all(bool leased_too) {
+  ++access_count_;
   Orders orders;
   for (BucketId bucket = 0; bucket < buckets_.size(); ++bucket) {
     if (leased_too) buckets_[bucket].lease_count = 0;

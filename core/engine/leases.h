@@ -50,6 +50,7 @@ class Leases {
 
   // The homes of trainable buckets change: what is gathered of them must be gathered anew.
   void expire();
+  void expire(BucketId bucket);
 
   // Drops every bucket without a lease, or, with `leased_too`, every bucket. REQUIRES: all are
   // at_rest(). Returns those whose memory the user is to free.
@@ -60,6 +61,7 @@ class Leases {
   DeviceSpan memory(BucketId bucket) const { return buckets_[bucket].memory; }
   uint64_t bytes_max() const { return bytes_max_; }  // high-water mark of gathered buckets
   uint64_t prefetched_count() const { return prefetched_count_; }
+  uint64_t access_count() const { return access_count_; }  // and drop_all(): has a later call come?
   uint64_t on_demand_count() const { return on_demand_count_; }
 
   // Status status = co_await leases.at_rest(bucket): no gather of it is in flight. here(bucket): it
@@ -98,6 +100,7 @@ class Leases {
   uint64_t bytes_max_ = 0;
   uint64_t prefetched_count_ = 0;
   uint64_t on_demand_count_ = 0;
+  uint64_t access_count_ = 0;
 };
 
 }  // namespace zoffload

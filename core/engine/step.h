@@ -22,7 +22,7 @@ struct StepReport {
   double grad_norm =
       0;  // global, after grad_scale, before clipping; NaN or Inf where a gradient is
   bool skipped = false;
-  uint64_t updated_params = 0;  // on this rank's shard
+  uint64_t updated_params = 0;  // that got a gradient
 };
 
 class Step {

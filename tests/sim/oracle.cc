@@ -10,116 +10,136 @@ namespace zoffload::sim_test {
 
 namespace {
 
-struct Bucket {
-  BucketLayout layout;
-  std::vector<std::byte> weights, gradient;  // whole; the gradient in its home dtype
-  std::vector<float> master, exp_avg, exp_avg_sq;
+// All of the training's state: per bucket, whole arrays in the bucket's layout.
+struct Plain {
+  struct Bucket {
+    std::vector<std::byte> weights, gradient;  // the gradient in its home's dtype
+    std::vector<float> master, exp_avg, exp_avg_sq;
+  };
+  const Scenario& s;
+  const Layout layout;
+  std::vector<Bucket> buckets;
+  std::vector<uint64_t> numbers;  // of each parameter's updates
+  std::vector<uint8_t> arrived;   // in this step, by parameter
+
+  DType home_dtype(BucketId b) const {
+    const DType accumulated = s.micro_steps > 1 ? DType::kFloat32 : DType::kBFloat16;
+    return role_dtype(layout.buckets[b], Role::kGrad, accumulated);
+  }
+  template <typename Visit>
+  void for_each_element(const ParamLayout& param, Visit visit) {
+    for (uint64_t i = param.begin; i < param.begin + param.numel; ++i) visit(i);
+  }
 };
+
+void initialise(Plain& p) {
+  for (const BucketLayout& l : p.layout.buckets) {
+    std::vector<float> zeros(l.numel);
+    p.buckets.push_back({std::vector<std::byte>(l.bytes()), std::vector<std::byte>(l.numel * 4),
+                         zeros, zeros, zeros});
+  }
+  for (const ParamLayout& param : p.layout.params) {
+    Plain::Bucket& bucket = p.buckets[param.bucket];
+    const DType dtype = p.layout.buckets[param.bucket].dtype;
+    p.for_each_element(param, [&](uint64_t i) {
+      store_element(bucket.weights.data(), i, dtype, initial_weight(p.s, param.bucket, i));
+      bucket.master[i] = load_element(bucket.weights.data(), i, dtype);
+    });
+  }
+}
+
+// The mean of what the ranks bring, each rounded to the model's type, rounded once more.
+float mean_gradient(const Plain& p, BucketId b, uint64_t i, uint32_t step, uint32_t micro) {
+  const DType dtype = p.layout.buckets[b].dtype;
+  const float weight = load_element(p.buckets[b].weights.data(), i, dtype);
+  std::byte one[4];
+  float sum = 0;
+  for (uint32_t rank = 0; rank < p.s.world_size; ++rank) {
+    store_element(one, 0, dtype, gradient_of(p.s, b, i, weight, step, micro, rank));
+    sum = rank == 0 ? load_element(one, 0, dtype) : sum + load_element(one, 0, dtype);
+  }
+  store_element(one, 0, dtype, p.s.world_size > 1 ? sum / static_cast<float>(p.s.world_size) : sum);
+  return load_element(one, 0, dtype);
+}
+
+void accumulate(Plain& p, uint32_t step, uint32_t micro) {
+  for (ParamId id = 0; id < p.layout.params.size(); ++id) {
+    const ParamLayout& param = p.layout.params[id];
+    const BucketId b = param.bucket;
+    if (!p.layout.buckets[b].trainable || !has_gradient(p.s, id, step, micro)) continue;
+    std::byte* home = p.buckets[b].gradient.data();
+    p.for_each_element(param, [&](uint64_t i) {
+      const float now = mean_gradient(p, b, i, step, micro);
+      const float before = load_element(home, i, p.home_dtype(b));
+      store_element(home, i, p.home_dtype(b), p.arrived[id] != 0 ? before + now : now);
+    });
+    p.arrived[id] = 1;
+  }
+}
+
+// Rank by rank, chunk by chunk of its shards, then parameter by parameter in the chunk.
+double global_norm(const Plain& p) {
+  const ScalarGradientMath math;
+  double total = 0;
+  for (uint32_t rank = 0; rank < p.s.world_size; ++rank) {
+    const Layout own = make_layout(p.s.model, rank, p.s.world_size, kNormChunk);
+    double sum = 0;
+    for (const SubgroupLayout& chunk : own.subgroups) {
+      const DType dtype = p.home_dtype(chunk.bucket);
+      double chunk_sum = 0;
+      for (const Segment& segment : chunk.segments) {
+        if (p.arrived[segment.param] == 0) continue;
+        const uint64_t at = own.params[segment.param].begin + segment.begin_in_param;
+        const ConstHostSpan home(p.buckets[chunk.bucket].gradient);
+        chunk_sum += math.sum_of_squares(
+            home.subspan(at * dtype_bytes(dtype), segment.numel * dtype_bytes(dtype)), dtype);
+      }
+      sum += chunk_sum;
+    }
+    total = rank == 0 ? sum : total + sum;
+  }
+  return std::sqrt(total);
+}
+
+void update(Plain& p, const Optimizer& optimizer, double norm) {
+  const double clip =
+      p.s.max_grad_norm > 0 ? std::min(1.0, p.s.max_grad_norm / (norm + 1e-6)) : 1.0;
+  for (ParamId id = 0; id < p.layout.params.size(); ++id) {
+    const ParamLayout& param = p.layout.params[id];
+    if (p.arrived[id] == 0) continue;
+    Plain::Bucket& bucket = p.buckets[param.bucket];
+    const DType dtype = p.home_dtype(param.bucket);
+    UpdateView view;
+    view.master = std::span(bucket.master).subspan(param.begin, param.numel);
+    view.exp_avg = std::span(bucket.exp_avg).subspan(param.begin, param.numel);
+    view.exp_avg_sq = std::span(bucket.exp_avg_sq).subspan(param.begin, param.numel);
+    view.grad = ConstHostSpan(bucket.gradient)
+                    .subspan(param.begin * dtype_bytes(dtype), param.numel * dtype_bytes(dtype));
+    view.grad_dtype = dtype;
+    optimizer.update(view, hypers()[param.group], static_cast<float>(clip), ++p.numbers[id]);
+    p.for_each_element(param, [&](uint64_t i) {
+      store_element(bucket.weights.data(), i, p.layout.buckets[param.bucket].dtype,
+                    bucket.master[i]);
+    });
+  }
+}
 
 }  // namespace
 
 std::vector<std::vector<std::byte>> train_plainly(const Scenario& s) {
-  const Layout layout = make_layout(s.model, 0, s.world_size, kNormChunk);
+  Plain p{s, make_layout(s.model, 0, s.world_size, kNormChunk), {}, {}, {}};
   const auto optimizer = std::move(make_optimizer("scalar_adamw").value());
-  const ScalarGradientMath math;
-  const DType accumulated = s.micro_steps > 1 ? DType::kFloat32 : DType::kBFloat16;
-  std::vector<uint64_t> numbers(layout.params.size());
-  std::vector<Bucket> buckets;
-  for (BucketId b = 0; b < layout.buckets.size(); ++b) {
-    const BucketLayout& l = layout.buckets[b];
-    Bucket bucket{l, std::vector<std::byte>(l.bytes()), std::vector<std::byte>(l.numel * 4), {}, {},
-                  {}};
-    for (auto* state : {&bucket.master, &bucket.exp_avg, &bucket.exp_avg_sq})
-      state->resize(l.numel);
-    for (ParamId p = l.first_param; p < l.first_param + l.param_count; ++p) {
-      for (uint64_t i = layout.params[p].begin; i < layout.params[p].begin + layout.params[p].numel;
-           ++i) {
-        store_element(bucket.weights.data(), i, l.dtype, initial_weight(s, b, i));
-        bucket.master[i] = load_element(bucket.weights.data(), i, l.dtype);
-      }
-    }
-    buckets.push_back(std::move(bucket));
-  }
+  p.numbers.resize(p.layout.params.size());
+  initialise(p);
   for (uint32_t step = 0; step < s.step_count; ++step) {
-    std::vector<uint8_t> arrived(layout.params.size());
-    for (uint32_t micro = 0; micro < s.micro_steps; ++micro) {
-      for (BucketId b = 0; b < buckets.size(); ++b) {
-        Bucket& bucket = buckets[b];
-        if (!bucket.layout.trainable) continue;
-        const DType dtype = bucket.layout.dtype;
-        const DType home = role_dtype(bucket.layout, Role::kGrad, accumulated);
-        for (ParamId p = bucket.layout.first_param;
-             p < bucket.layout.first_param + bucket.layout.param_count; ++p) {
-          if (!has_gradient(s, p, step, micro)) continue;
-          for (uint64_t i = layout.params[p].begin;
-               i < layout.params[p].begin + layout.params[p].numel; ++i) {
-            float mean =
-                0;  // of what the ranks bring, each rounded to the model's type; rounded once more
-            std::byte one[4];
-            for (uint32_t rank = 0; rank < s.world_size; ++rank) {
-              const float weight = load_element(bucket.weights.data(), i, dtype);
-              store_element(one, 0, dtype, gradient_of(s, b, i, weight, step, micro, rank));
-              mean = rank == 0 ? load_element(one, 0, dtype) : mean + load_element(one, 0, dtype);
-            }
-            if (s.world_size > 1) mean = mean / static_cast<float>(s.world_size);
-            store_element(one, 0, dtype, mean);
-            const float before =
-                arrived[p] != 0 ? load_element(bucket.gradient.data(), i, home) : 0.0f;
-            const float now = load_element(one, 0, dtype);
-            store_element(bucket.gradient.data(), i, home, arrived[p] != 0 ? before + now : now);
-          }
-          arrived[p] = 1;
-        }
-      }
-    }
-    // The norm: per rank, per bucket, per chunk of its shard, then per parameter in it.
-    double total = 0;
-    for (uint32_t rank = 0; rank < s.world_size; ++rank) {
-      const Layout own = make_layout(s.model, rank, s.world_size, kNormChunk);
-      double sum = 0;
-      for (const SubgroupLayout& chunk : own.subgroups) {
-        const BucketLayout& l = own.buckets[chunk.bucket];
-        const DType home = role_dtype(l, Role::kGrad, accumulated);
-        double chunk_sum = 0;
-        for (const Segment& segment : chunk.segments) {
-          if (arrived[segment.param] == 0) continue;
-          const uint64_t at = own.params[segment.param].begin + segment.begin_in_param;
-          chunk_sum += math.sum_of_squares(
-              ConstHostSpan(buckets[chunk.bucket].gradient.data() + at * dtype_bytes(home),
-                            segment.numel * dtype_bytes(home)),
-              home);
-        }
-        sum += chunk_sum;
-      }
-      total = rank == 0 ? sum : total + sum;
-    }
-    const double norm = std::sqrt(total);
-    if (!std::isfinite(norm)) continue;
-    const double clip = s.max_grad_norm > 0 ? std::min(1.0, s.max_grad_norm / (norm + 1e-6)) : 1.0;
-    for (Bucket& bucket : buckets) {
-      const DType home = role_dtype(bucket.layout, Role::kGrad, accumulated);
-      for (ParamId p = bucket.layout.first_param;
-           p < bucket.layout.first_param + bucket.layout.param_count; ++p) {
-        if (!bucket.layout.trainable || arrived[p] == 0) continue;
-        const uint64_t at = layout.params[p].begin, numel = layout.params[p].numel;
-        UpdateView view;
-        view.master = std::span(bucket.master).subspan(at, numel);
-        view.exp_avg = std::span(bucket.exp_avg).subspan(at, numel);
-        view.exp_avg_sq = std::span(bucket.exp_avg_sq).subspan(at, numel);
-        view.grad = ConstHostSpan(bucket.gradient)
-                        .subspan(at * dtype_bytes(home), numel * dtype_bytes(home));
-        view.grad_dtype = home;
-        optimizer->update(view, hypers()[layout.params[p].group], static_cast<float>(clip),
-                          ++numbers[p]);
-        for (uint64_t i = at; i < at + numel; ++i) {
-          store_element(bucket.weights.data(), i, bucket.layout.dtype, bucket.master[i]);
-        }
-      }
-    }
+    p.arrived.assign(p.layout.params.size(), 0);
+    for (uint32_t micro = 0; micro < s.micro_steps; ++micro) accumulate(p, step, micro);
+    const double norm = global_norm(p);
+    if (std::isfinite(norm)) update(p, *optimizer, norm);
   }
-  std::vector<std::vector<std::byte>> result;
-  for (Bucket& bucket : buckets) result.push_back(std::move(bucket.weights));
-  return result;
+  std::vector<std::vector<std::byte>> weights;
+  for (Plain::Bucket& bucket : p.buckets) weights.push_back(std::move(bucket.weights));
+  return weights;
 }
 
 }  // namespace zoffload::sim_test

@@ -13,8 +13,10 @@ namespace {
 std::string broken(const Scenario& scenario, const RunResult& result) {
   if (result.hung) return "it hung";
   if (result.mismatch) return "the ranks broke the order of collectives";
-  if (!result.all_ok())
-    return scenario.faults ? "" : "an error without a fault: " + result.first_error();
+  if (!result.all_ok() && result.hard_fault_count == 0) {
+    return "an error without a fault: " + result.first_error();
+  }
+  if (!result.all_ok()) return "";
   if (!result.ranks_agree) return "the ranks ended with different weights";
   if (result.weights != train_plainly(scenario)) return "the weights differ from the oracle's";
   return "";
@@ -67,15 +69,18 @@ TEST(Property, SameSeedGivesSameTrace) {
 
 // Goal: the harness really injects faults and really sees both ends. Method: count over some seeds.
 TEST(Property, FaultsHappenAndRunsEndBothWays) {
-  uint64_t fault_count = 0;
+  uint64_t hard_fault_count = 0;
+  uint64_t soft_fault_count = 0;
   uint32_t ok_count = 0;
   uint32_t error_count = 0;
   for (uint64_t seed = 1; seed <= 60; ++seed) {
     const RunResult result = run(draw(seed));
-    fault_count += result.fault_count;
+    hard_fault_count += result.hard_fault_count;
+    soft_fault_count += result.soft_fault_count;
     ++(result.all_ok() ? ok_count : error_count);
   }
-  EXPECT_GT(fault_count, 100u);
+  EXPECT_GT(hard_fault_count, 10u);
+  EXPECT_GT(soft_fault_count, 100u);
   EXPECT_GT(ok_count, 20u);
   EXPECT_GT(error_count, 5u);
 }

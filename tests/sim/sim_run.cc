@@ -30,7 +30,7 @@ SimDiskFaults disk_faults(const Scenario& s, Random random) {
   faults.reorder = 0.3;
   faults.slow = 0.02;
   faults.short_transfer = 0.05;  // no error: the tier carries on
-  const double rate = 0.002 * static_cast<double>(random.below(4));
+  const double rate = 0.005 * static_cast<double>(1 + random.below(4));
   switch (random.below(5)) {
     case 0: faults.eio = rate; break;
     case 1: faults.enospc = rate; break;
@@ -41,8 +41,12 @@ SimDiskFaults disk_faults(const Scenario& s, Random random) {
   return faults;
 }
 
-uint64_t count_faults(const SimDiskFaultCounts& c) {
-  return c.eio + c.enospc + c.short_transfer + c.bit_flip + c.slow + c.never + c.reorder;
+// Those that may end a run; short, slow and reordered transfers may not.
+uint64_t count_hard_faults(const SimDiskFaultCounts& c) {
+  return c.eio + c.enospc + c.bit_flip + c.never;
+}
+uint64_t count_soft_faults(const SimDiskFaultCounts& c) {
+  return c.short_transfer + c.slow + c.reorder;
 }
 
 // One rank: what it owns, and its user. Members are destroyed from the last to the first.
@@ -104,9 +108,14 @@ class Rank {
   Engine& engine() { return *engine_; }
   const Status& status() const { return status_; }
   const std::vector<std::vector<std::byte>>& weights() const { return weights_; }
-  uint64_t fault_count() const {
+  uint64_t hard_fault_count() const {
     uint64_t count = device_.error_count() + workers_.error_count();
-    for (const auto& disk : disks_) count += count_faults(disk->fault_counts());
+    for (const auto& disk : disks_) count += count_hard_faults(disk->fault_counts());
+    return count;
+  }
+  uint64_t soft_fault_count() const {
+    uint64_t count = 0;
+    for (const auto& disk : disks_) count += count_soft_faults(disk->fault_counts());
     return count;
   }
 
@@ -313,8 +322,10 @@ RunResult run(const Scenario& scenario) {
     ZO_CHECK(opened.ok());  // the scenario is drawn so that it fits, and faults start after open()
   }
   if (scenario.killed_rank < scenario.world_size) {
-    clock.at(clock.now_ns() + scenario.killed_at_ns,
-             [&group, &scenario] { group.kill(scenario.killed_rank); });
+    clock.at(clock.now_ns() + scenario.killed_at_ns, [&group, &scenario, &result] {
+      group.kill(scenario.killed_rank);
+      ++result.hard_fault_count;
+    });
   }
   for (auto& rank : ranks) rank->start();
   const auto all = [&](auto predicate) {
@@ -331,7 +342,8 @@ RunResult run(const Scenario& scenario) {
   result.last_lines = trace.text();
   for (auto& rank : ranks) {
     result.status.push_back(rank->status());
-    result.fault_count += rank->fault_count();
+    result.hard_fault_count += rank->hard_fault_count();
+    result.soft_fault_count += rank->soft_fault_count();
   }
   if (result.all_ok()) {
     result.weights = ranks[0]->weights();

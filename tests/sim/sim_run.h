@@ -19,8 +19,9 @@ struct RunResult {
   bool hung = false;
   bool mismatch = false;  // some rank broke the order of collectives
   uint64_t trace_hash = 0;
-  uint64_t fault_count = 0;  // injected
-  std::string last_lines;    // of the trace, for a failure report
+  uint64_t hard_fault_count = 0;  // injected, of the kinds that may end a run
+  uint64_t soft_fault_count = 0;  // injected, of the kinds that may not
+  std::string last_lines;         // of the trace, for a failure report
 
   bool all_ok() const;
   std::string first_error() const;

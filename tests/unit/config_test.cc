@@ -69,7 +69,7 @@ TEST(Config, SmallestFileHasTheDocumentedDefaults) {
   EXPECT_EQ(config->threads, 0u);
   EXPECT_EQ(config->io_engine, "auto");
   EXPECT_EQ(config->io_block_bytes, 1u << 20);
-  EXPECT_EQ(config->io_queue_depth, 8u);
+  EXPECT_EQ(config->io_queue_depth, 32u);
   EXPECT_TRUE(config->verify_reads);
   EXPECT_EQ(config->stall_timeout_seconds, 60.0);
   EXPECT_TRUE(config->warnings.empty());
