@@ -358,7 +358,8 @@ constexpr KeyRow kRows[] = {
     // Observability.
     no_effect("steps_per_print", kInt, "null", "Steps between DeepSpeed's progress lines."),
     no_effect("wall_clock_breakdown", kBool, "false", "DeepSpeed's timers."),
-    no_effect("memory_breakdown", kBool, "false", "DeepSpeed's memory report; engine.stats() has each tier's bytes."),
+    no_effect("memory_breakdown", kBool, "false",
+              "DeepSpeed's memory report; engine.stats() has each tier's bytes."),
     no_effect("dump_state", kBool, "false", "The resolved config can be printed instead."),
     no_effect("timers.throughput.enabled", kBool, "true", "DeepSpeed's throughput timer."),
     no_effect("timers.throughput.synchronized", kBool, "true", "DeepSpeed's throughput timer."),
