@@ -1,6 +1,5 @@
 #include "aio/io_uring_queue.h"
 
-#include <spdlog/spdlog.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -80,31 +79,25 @@ Result<FileId> IoUringQueue::open(const std::string& path, uint64_t bytes) {
   return file;
 }
 
-Status IoUringQueue::register_arena(HostSpan arena) {
+Result<std::string> IoUringQueue::register_arena(HostSpan arena) {
   ZO_CHECK(!arena_offered_);
   arena_offered_ = true;
   std::vector<iovec> slabs;
   for (uint64_t offset = 0; offset < arena.size(); offset += kSlabBytes) {
     slabs.push_back({arena.data() + offset, std::min(kSlabBytes, arena.size() - offset)});
   }
-  if (slabs.empty()) return Status();
+  if (slabs.empty()) return std::string();
   const int error =
       io_uring_register_buffers(ring_->get(), slabs.data(), static_cast<unsigned>(slabs.size()));
+  const std::string unregistered =
+      format_bytes(arena.size()) +
+      " of host memory stay unregistered with io_uring (more CPU time per transfer): ";
   switch (-error) {
-    case 0: arena_ = arena; return Status();
+    case 0: arena_ = arena; return std::string();
     case ENOMEM:
     case EPERM:
-      spdlog::warn(
-          "io_uring: {} of host memory stay unregistered (more CPU time per transfer): the limit "
-          "on locked memory is too low; raise it with `ulimit -l`",
-          format_bytes(arena.size()));
-      return Status();
-    case EOPNOTSUPP:
-      spdlog::warn(
-          "io_uring: {} of host memory stay unregistered (more CPU time per transfer): this kernel "
-          "does not register memory of this kind",
-          format_bytes(arena.size()));
-      return Status();
+      return unregistered + "the limit on locked memory is too low; raise it with `ulimit -l`";
+    case EOPNOTSUPP: return unregistered + "this kernel does not register memory of this kind";
     default: return Status::from_errno(-error, "io_uring: cannot register the arena");
   }
 }

@@ -127,10 +127,10 @@ Result<FileId> ThreadQueue::open(const std::string& path, uint64_t bytes) {
   return files_.open(path, bytes);
 }
 
-Status ThreadQueue::register_arena(HostSpan) {
+Result<std::string> ThreadQueue::register_arena(HostSpan) {
   ZO_CHECK(!arena_offered_);
   arena_offered_ = true;  // these system calls have nothing to register
-  return Status();
+  return std::string();
 }
 
 uint64_t ThreadQueue::alignment() const { return kPageBytes; }

@@ -26,7 +26,7 @@ class ThreadQueue : public IoQueue {
   ~ThreadQueue() override;
 
   Result<FileId> open(const std::string& path, uint64_t bytes) override;
-  Status register_arena(HostSpan arena) override;
+  Result<std::string> register_arena(HostSpan arena) override;
   uint64_t alignment() const override;
   uint32_t depth() const override { return requests_.depth(); }
   uint32_t in_flight() const override { return requests_.in_flight(); }

@@ -1,7 +1,7 @@
 """What a level-2 step costs beside the same model's plain torch loop, measured in one run.
 
-Both engines train the same GPT in one process, a step each in turn, the order changing from round to
-round. The figure is the ratio of the medians; the spread beside it says how much to believe it.
+Both engines train the same GPT in one process, a step each in turn, the order changing from round
+to round. The figure is the ratio of the medians; the spread beside it says how much to believe it.
 
     python bench/step_cost.py --layers 12 --width 768 --rounds 7 --at-most 1.15
 """
@@ -90,11 +90,11 @@ def main() -> int:
             order = [plain, ours] if round_number % 2 == 0 else [ours, plain]
             for engine in order:
                 # The other engine's update must not run under this one's step.
-                ours._core.settle()
+                ours.settle()
                 elapsed = one_step(engine, text[:, :-1], text[:, 1:])
                 if engine is ours:
                     start = time.perf_counter()
-                    ours._core.settle()
+                    ours.settle()
                     elapsed += time.perf_counter() - start
                 if round_number >= 0:
                     seconds[engine].append(elapsed)

@@ -119,7 +119,8 @@ Status LocalWorld::open_nvme(const OpenRequest& request, uint64_t capacity_bytes
     if (i == 0 && engine == IoEngine::kAuto && std::string(chosen.queue->name()) != "io_uring") {
       spdlog::warn("zoffload: {}", chosen.why);
     }
-    ZO_TRY(chosen.queue->register_arena(arena_));
+    ZO_ASSIGN_OR_RETURN(const std::string unregistered, chosen.queue->register_arena(arena_));
+    if (i == 0 && !unregistered.empty()) spdlog::warn("zoffload: {}", unregistered);
     paths[i] = {chosen.queue.get(), folder->file("state"), 1.0, path};
     folders_.push_back(std::move(folder));
     queues_.push_back(std::move(chosen.queue));

@@ -105,12 +105,6 @@ def parse_arguments(argv: list[str] | None = None) -> argparse.Namespace:
 def deepspeed_config(args: argparse.Namespace) -> dict:
     """What zoffload.initialize() takes, and all that differs between memory, host and NVMe."""
 
-    def placement(home: str) -> dict:
-        block: dict[str, Any] = {"device": DEEPSPEED_DEVICES[home]}
-        if home == "nvme":
-            block["nvme_path"] = args.nvme_path[0] if len(args.nvme_path) == 1 else args.nvme_path
-        return block
-
     config = {
         "train_micro_batch_size_per_gpu": args.batch,
         "gradient_accumulation_steps": args.accumulate,
@@ -122,11 +116,13 @@ def deepspeed_config(args: argparse.Namespace) -> dict:
         },
         "zero_optimization": {
             "stage": 3,
-            "offload_param": placement(args.params),
-            "offload_optimizer": placement(args.optimizer),
+            "offload_param": {"device": DEEPSPEED_DEVICES[args.params]},
+            "offload_optimizer": {"device": DEEPSPEED_DEVICES[args.optimizer]},
         },
         "zoffload": {"threads": args.threads},
     }
+    if args.nvme_path:
+        config["zoffload"]["nvme_path"] = args.nvme_path
     if args.host_bytes is not None:
         config["zoffload"]["host_bytes"] = args.host_bytes
     return config

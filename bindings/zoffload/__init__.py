@@ -6,7 +6,7 @@ Nothing here needs torch, a GPU or io_uring at import; what needs torch imports 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .errors import Error
+from .errors import Error, unavailable
 
 __version__ = "0.1.0"
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .engine import Engine, initialize
     from .optim import Adam, AdamW
     from .placement import NvmeConfig, OffloadConfig
+
+init_distributed = unavailable("init_distributed()")
+add_config_arguments = unavailable("add_config_arguments()")
 
 # Public name -> the module that defines it (None: the name is a module).
 _LAZY = {

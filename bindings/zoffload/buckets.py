@@ -15,15 +15,20 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from .core_args import DTYPE_NAMES
 from .errors import InvalidArgument, Unsupported
 
-DTYPE_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 ROOT = "(root)"
 
 
 @dataclass(eq=False)
 class Record:
-    """Where one parameter lies: elements [begin, begin + numel) of its bucket."""
+    """Where one parameter lies: elements [begin, begin + numel) of its bucket.
+
+    While that is gathered, the parameter's tensor is a view of it. Otherwise the tensor has its
+    shape, but is one NaN expanded: reads give NaN; torch refuses most writes, and the next gather
+    the others.
+    """
 
     name: str
     param: nn.Parameter
@@ -31,10 +36,62 @@ class Record:
     group: int
     id: int = 0  # the core's ParamId: over all buckets, in order
     begin: int = 0
+    view: Tensor = field(default_factory=lambda: torch.empty(0))
+    nan: Tensor = field(default_factory=lambda: torch.empty(()))  # its own: a write is found in it
+    hidden: Tensor = field(default_factory=lambda: torch.empty(0))  # the NaN in the shape
+    hidden_version: int = 0  # the param's version counter when it was hidden
 
     @property
     def numel(self) -> int:
         return self.shape.numel()
+
+    def lay_out(self, begin: int, flat: Tensor) -> None:
+        self.begin = begin
+        self.view = flat[begin : begin + self.numel].view(self.shape)
+        self.nan = torch.full((), torch.nan, dtype=flat.dtype)
+        self.hidden = self.nan.expand(self.shape)
+
+    def show(self) -> None:
+        self.param.data = self.view
+
+    def hide(self) -> None:
+        self.hidden_version = self.param._version
+        self.param.data = self.hidden
+
+    @property
+    def is_hidden(self) -> bool:
+        return self.param.data_ptr() == self.hidden.data_ptr() and self.numel > 0
+
+    def check_memory(self) -> None:
+        """The user has not assigned param.data."""
+        param = self.param
+        if param.shape != self.shape:
+            raise InvalidArgument(
+                f"the shape of parameter {self.name} changed from {tuple(self.shape)} to "
+                f"{tuple(param.shape)}"
+            )
+        if param.data_ptr() not in (self.view.data_ptr(), self.hidden.data_ptr()):
+            raise InvalidArgument(
+                f"parameter {self.name} was given other memory (by .data = or assign=True): copy "
+                "the new values into it, inside GatheredParameters, instead"
+            )
+
+    def check_untouched(self) -> None:
+        """What was done to a released parameter is lost: an error, told once."""
+        try:
+            self.check_memory()
+            if not self.is_hidden:  # an interrupt came before it was
+                return
+            value = self.nan.item()
+            if self.param._version != self.hidden_version or value == value:
+                raise InvalidArgument(
+                    f"parameter {self.name} was written to while it was released: do it inside "
+                    "GatheredParameters"
+                )
+        except InvalidArgument:
+            self.nan.fill_(torch.nan)
+            self.hide()
+            raise
 
 
 @dataclass(eq=False)
@@ -66,9 +123,9 @@ class Bucket:
 
     def lay_out(self, layout: dict) -> None:
         """Takes the core's layout and makes the flat tensor, without storage."""
-        for record, (begin, _) in zip(self.records, layout["params"], strict=True):
-            record.begin = begin
         self.flat = torch.empty(layout["numel"], dtype=self.dtype)
+        for record, (begin, _) in zip(self.records, layout["params"], strict=True):
+            record.lay_out(begin, self.flat)
         self.flat.untyped_storage().resize_(0)
 
     @property
@@ -79,9 +136,18 @@ class Bucket:
     def allocated(self) -> bool:
         return self.flat.untyped_storage().size() > 0
 
-    def view(self, record: Record) -> Tensor:
-        """The parameter's place in the flat tensor. REQUIRES: allocated."""
-        return self.flat[record.begin : record.begin + record.numel].view(record.shape)
+    def show(self) -> None:
+        """REQUIRES: allocated."""
+        for record in self.records:
+            record.show()
+
+    def hide(self) -> None:
+        for record in self.records:
+            record.hide()
+
+    def check_untouched(self) -> None:
+        for record in self.records:
+            record.check_untouched()
 
 
 @dataclass(eq=False)

@@ -24,7 +24,8 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from . import _core
 from .buckets import cut_module
-from .errors import InvalidArgument, Unsupported
+from .core_args import hypers_of
+from .errors import InvalidArgument, Unsupported, unavailable
 from .gradients import Gradients
 from .hooks import Hooks
 from .residency import Residency
@@ -57,10 +58,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         self._open = False
         self.last_report: dict | None = None  # of the last step
         super().__init__(params, defaults)
-        for group in self.param_groups:
-            for setting in REFUSED_SETTINGS:
-                if group.get(setting):
-                    raise Unsupported(f"optimizer setting {setting}={group[setting]!r}")
+        self._check_settings()
 
     def attach(self, core: _core.Engine, residency: Residency, hooks: Hooks, gradients: Gradients):
         self._core, self._residency = core, residency
@@ -79,21 +77,26 @@ class ZeroOptimizer(torch.optim.Optimizer):
         """Updates every parameter that got a gradient; returns while updates are being written."""
         if closure is not None:
             raise Unsupported("step(closure)")
+        self._check_settings()
         self._hooks.recover()
-        self._gradients.finish_backward()
         self._residency.drop_all()
         self.last_report = self._core.step(
-            self._hypers(), self._config.gradient_clipping, self._config.skip_nonfinite
+            hypers_of(self.param_groups),
+            self._config.gradient_clipping,
+            self._config.skip_nonfinite,
         )
         if self.last_report["skipped"]:
-            norm = self.last_report["grad_norm"]
-            logger.warning("step skipped: the gradient norm is %s", norm)
+            self._tell_skipped()
+        self._gradients.released_user = None
+
+    def _tell_skipped(self) -> None:
+        norm, name = self.last_report["grad_norm"], self._gradients.released_user
+        why = f"; {name}, used while it was released, reads as NaN: see zero.GatheredParameters"
+        logger.warning("step skipped: the gradient norm is %s%s", norm, why if name else "")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients since the last step."""
-        self._hooks.recover()
-        self._gradients.discard()
-        self._core.forget_gradients()
+        self._hooks.forget_gradients()
 
     def state_dict(self) -> dict:
         raise Unsupported("optimizer.state_dict(): checkpoints are not available in this version")
@@ -103,11 +106,18 @@ class ZeroOptimizer(torch.optim.Optimizer):
             "optimizer.load_state_dict(): checkpoints are not available in this version"
         )
 
-    def _hypers(self) -> list[tuple[float, float, float, float, float]]:
-        return [
-            (float(g["lr"]), *map(float, g["betas"]), float(g["eps"]), float(g["weight_decay"]))
-            for g in self.param_groups
-        ]
+    def _check_settings(self) -> None:
+        """At each step: whoever holds the groups may change them."""
+        decoupled = self.name == "adamw"
+        for number, group in enumerate(self.param_groups):
+            for setting in REFUSED_SETTINGS:
+                if group.get(setting):
+                    raise Unsupported(f"{setting}={group[setting]!r} in parameter group {number}")
+            if bool(group.get("decoupled_weight_decay", decoupled)) != decoupled:
+                raise Unsupported(
+                    f"decoupled_weight_decay={not decoupled} in parameter group {number}: all are "
+                    f"trained by {self.name}"
+                )
 
 
 # ---- Engine --------------------------------------------------------------------------------------
@@ -138,7 +148,7 @@ class Engine:
         self._core = _core.Engine(specs, core_options(config, optimizer.name))
         self._residency = Residency(self._core, self._cut)
         try:
-            self._take_over()
+            self._take_over(dtype)
         except BaseException:
             self._residency.close()
             raise
@@ -147,25 +157,26 @@ class Engine:
         optimizer.attach(self._core, self._residency, self._hooks, self._gradients)
 
     @torch.no_grad()
-    def _take_over(self) -> None:
-        """Moves the initial values to their homes, a bucket at a time, and frees the originals."""
+    def _take_over(self, dtype: torch.dtype) -> None:
+        """Moves the initial values to their homes, a bucket at a time, and frees the originals.
+        `dtype` is the parameters', and becomes that of fp32 buffers."""
         self._residency.begin_housekeeping()
         for bucket in self._cut.buckets:
             bucket.lay_out(self._core.bucket_layout(bucket.id))
         for bucket in self._cut.buckets:
+            given = [record.param.data for record in bucket.records]
+            bucket.hide()
             self._residency.gather(bucket)
-            for record in bucket.records:
-                view = bucket.view(record)
-                view.copy_(record.param)
-                record.param.data = view
+            for record, value in zip(bucket.records, given, strict=True):
+                record.view.copy_(value)
                 record.param.grad = None
                 record.param.zoffload_home = Home(self._residency, bucket, record)
             self._core.write_back(bucket.id)
             self._residency.release(bucket)
-        for child in self.module.modules():
+        for child in self.module.modules() if dtype == torch.bfloat16 else ():
             for name, buffer in child.named_buffers(recurse=False):
-                if buffer.is_floating_point():
-                    setattr(child, name, buffer.to(self._cut.buckets[0].dtype))
+                if buffer.dtype == torch.float32:
+                    setattr(child, name, buffer.to(dtype))
 
     # ---- Training
 
@@ -183,11 +194,11 @@ class Engine:
         """Ends a micro-step; at the last of gradient_accumulation_steps, updates the parameters."""
         if self._in_no_sync:
             raise InvalidArgument("step() inside no_sync(): leave it first")
-        at_boundary = self.is_gradient_accumulation_boundary()
-        self.micro_steps += 1
-        if not at_boundary:
+        if not self.is_gradient_accumulation_boundary():
+            self.micro_steps += 1
             return
         self.optimizer.step()
+        self.micro_steps += 1  # now, so that a step that failed can be repeated
         self.global_steps += 1
         if self.optimizer.last_report["skipped"]:
             self.skipped_steps += 1
@@ -206,8 +217,12 @@ class Engine:
         finally:
             self._in_no_sync = False
 
-    def zero_grad(self) -> None:
-        self.optimizer.zero_grad()
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.optimizer.zero_grad(set_to_none)
+
+    def settle(self) -> None:
+        """Waits until the updates that step() started are home. Only benchmarks need it."""
+        self._core.settle()
 
     def train(self, mode: bool = True) -> Engine:
         self.module.train(mode)
@@ -217,6 +232,10 @@ class Engine:
         return self.train(False)
 
     # ---- Questions
+
+    device = torch.device("cpu")
+    local_rank = 0
+    world_size = 1
 
     def get_global_grad_norm(self) -> float | None:
         """Of the last step, before clipping; None before the first."""
@@ -262,6 +281,14 @@ class Engine:
         if name == "module":  # not made yet: no module to ask
             raise AttributeError(name)
         return getattr(self.module, name)
+
+    # ---- DeepSpeed's, which the module is not to be asked for
+
+    save_checkpoint = unavailable("Engine.save_checkpoint()")
+    load_checkpoint = unavailable("Engine.load_checkpoint()")
+    save_16bit_model = unavailable("Engine.save_16bit_model()")
+    offload_states = unavailable("Engine.offload_states()")
+    reload_states = unavailable("Engine.reload_states()")
 
     # ---- The end
 
@@ -347,15 +374,28 @@ def make_optimizer(
             )
         params = module.parameters() if params is None else params
         return ZeroOptimizer(params, config, config.optimizer_name)
-    names = {torch.optim.AdamW: "adamw", torch.optim.Adam: "adam"}
-    if type(client) not in names:
+    if type(client) not in (torch.optim.AdamW, torch.optim.Adam):
         raise Unsupported(f"optimizer {type(client).__name__}: give a torch.optim.AdamW or Adam")
     if client.state:
         raise Unsupported("an optimizer that has stepped already: its state would be lost")
     # The groups themselves: a scheduler that was made for the caller's optimizer goes on working,
     # and is not to complain that this one never steps.
     client._opt_called = True
-    return ZeroOptimizer(client.param_groups, config, names[type(client)])
+    is_adamw = type(client) is torch.optim.AdamW
+    decoupled = client.param_groups[0].get("decoupled_weight_decay", is_adamw)  # Adam's own option
+    return ZeroOptimizer(client.param_groups, config, "adamw" if decoupled else "adam")
+
+
+def warn_of_frozen(module: nn.Module, dtype: str) -> None:
+    """Everything is given to the optimizer, though some is perhaps never trained."""
+    frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
+    state_bytes = frozen * (12 if dtype == "bf16" else 8)  # two moments; a master besides
+    if frozen > 0:
+        warnings.warn(
+            f"{state_bytes} bytes of optimizer state are reserved for parameters that are frozen "
+            "now: give model_parameters= without them if they stay so",
+            stacklevel=3,
+        )
 
 
 def make_dataloader(
@@ -382,11 +422,17 @@ def initialize(
     config: dict | str | os.PathLike | None = None,
 ) -> tuple[Engine, ZeroOptimizer, DataLoader | None, Any]:
     """Moves a model's parameters and optimizer state to where the config says, and returns
-    (engine, optimizer, dataloader, lr_scheduler). Whatever can be wrong is an error here."""
+    (engine, optimizer, dataloader, lr_scheduler). Whatever can be wrong is an error here.
+
+    In a bf16 model, fp32 buffers become bf16 too; integers and fp64 keep their type, which
+    DeepSpeed would cast as well.
+    """
     if not isinstance(model, nn.Module):
         raise InvalidArgument(f"initialize(): model is {model!r}, not a torch.nn.Module")
     parsed = read_config(config, args)
     zero_optimizer = make_optimizer(optimizer, model, model_parameters, parsed)
+    if model_parameters is None and not isinstance(optimizer, torch.optim.Optimizer):
+        warn_of_frozen(model, parsed.dtype)
     engine = Engine(model, zero_optimizer, parsed)
     engine.training_dataloader = make_dataloader(training_data, parsed, collate_fn)
     is_factory = callable(lr_scheduler) and not hasattr(lr_scheduler, "step")

@@ -1,5 +1,8 @@
 """Errors of the engine, each also the built-in exception that a Python user expects."""
 
+from collections.abc import Callable
+from typing import Any, NoReturn
+
 
 class Error(Exception):
     """Any error of zoffload."""
@@ -39,3 +42,12 @@ class Timeout(Error, TimeoutError):
 
 class Unsupported(Error, NotImplementedError):
     """This machine or this version cannot do it."""
+
+
+def unavailable(name: str) -> Callable[..., NoReturn]:
+    """Stands for what DeepSpeed has under this name and this version does not."""
+
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise Unsupported(f"{name}: not available in this version")
+
+    return refuse

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ._core import Engine as CoreEngine
 from .buckets import Bucket, Record
-from .errors import InvalidArgument, OutOfMemory, Unsupported
+from .errors import OutOfMemory, Unsupported
 
 
 @dataclass(eq=False)
@@ -52,6 +52,9 @@ class Gradients:
         self._expected: dict[Bucket, int] = {}
         self._hooked: set[int] = set()  # ParamIds
         self._handles: list[Any] = []
+        # A parameter whose gradient came while it was released, since the last step: if backward
+        # read its value, that was NaN.
+        self.released_user: str | None = None
 
     # ---- Hooks
 
@@ -78,8 +81,12 @@ class Gradients:
         """Moves the parameter's gradient into a slot."""
         param = record.param
         grad, param.grad = param.grad, None
-        self._check(bucket, record, grad)
+        record.check_memory()
+        if grad.layout != torch.strided:
+            raise Unsupported(f"the gradient of {record.name} is {grad.layout}: use sparse=False")
         self.on_arrival()
+        if record.is_hidden:
+            self.released_user = self.released_user or record.name
         if bucket not in self._expected:
             self._expected[bucket] = sum(r.param.requires_grad for r in bucket.records)
             self._arrived[bucket] = set()
@@ -96,22 +103,6 @@ class Gradients:
         if self.complete(bucket):
             self._reduce(bucket)
             self.on_complete(bucket)
-
-    def _check(self, bucket: Bucket, record: Record, grad: Tensor) -> None:
-        param = record.param
-        if param.shape != record.shape:
-            raise InvalidArgument(
-                f"the shape of parameter {record.name} changed from {tuple(record.shape)} to "
-                f"{tuple(param.shape)}"
-            )
-        if param.numel() > 0 and param.data_ptr() != self._address(bucket, record):
-            raise InvalidArgument(f"parameter {record.name} was given other memory (.data = ...)")
-        if grad.layout != torch.strided:
-            raise Unsupported(f"the gradient of {record.name} is {grad.layout}: use sparse=False")
-
-    @staticmethod
-    def _address(bucket: Bucket, record: Record) -> int:
-        return bucket.flat.data_ptr() + record.begin * bucket.flat.itemsize
 
     # ---- Slots
 
@@ -140,10 +131,17 @@ class Gradients:
         self._arrived.clear()
         self._expected.clear()
 
-    def discard(self) -> None:
-        """Forgets every gradient since the last step."""
-        while self._filling:
-            _, filling = self._filling.popitem()
-            self.core.discard_gradients(filling.slot)
+    def recover(self) -> None:
+        """Keeps what has arrived, and takes back the slots that an interrupt, between two lines,
+        left to nobody. REQUIRES: no backward runs."""
+        self.finish_backward()
+        self.core.reclaim_gradients()
+
+    def forget(self) -> None:
+        """As if no gradient had come since the last step. REQUIRES: no backward runs."""
+        self._filling.clear()
         self._arrived.clear()
         self._expected.clear()
+        self.released_user = None
+        self.core.reclaim_gradients()
+        self.core.forget_gradients()

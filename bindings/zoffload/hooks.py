@@ -86,6 +86,7 @@ class Hooks:
         gradients.on_complete = self._end_inputless
         trainable = [bucket for bucket in cut.buckets if bucket.trainable]
         self._unhooked = {bucket for bucket in trainable if not gradients.hook(bucket)}
+        self._watch_zero_grad(cut.units[0].module)
         for unit in self._units:
             self._watch_calls(unit)
             self._watch_state_dict(unit)
@@ -93,6 +94,7 @@ class Hooks:
     def remove(self) -> None:
         for unit in self._units:
             unit.module.__dict__.pop("_call_impl", None)
+            unit.module.__dict__.pop("zero_grad", None)
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
@@ -106,6 +108,21 @@ class Hooks:
         while self._edits:
             self._edits.pop().release()
         self._loading.clear()
+        self._gradients.recover()
+
+    def forget_gradients(self) -> None:
+        """As if none had come since the last step. REQUIRES: no backward runs."""
+        self.recover()
+        self._gradients.forget()
+
+    def _watch_zero_grad(self, root: nn.Module) -> None:
+        zero_grad = root.zero_grad
+
+        def forgetting_zero_grad(set_to_none: bool = True) -> None:
+            zero_grad(set_to_none)
+            self.forget_gradients()
+
+        root.__dict__["zero_grad"] = forgetting_zero_grad
 
     def _gather(self, needed, gathered: list[Bucket]) -> None:
         for bucket in needed:
@@ -196,6 +213,10 @@ class Hooks:
     def _enter_task(self) -> list[Call]:
         task = graph_task_id()
         if task not in self._tasks:
+            if torch.is_grad_enabled():
+                raise Unsupported("create_graph=True: weights are released after their backward")
+            if not self._tasks:
+                self._gradients.finish_backward()  # of one that was interrupted
             self._tasks[task] = []
             Variable._execution_engine.queue_callback(partial(self._end_task, task))
         return self._tasks[task]

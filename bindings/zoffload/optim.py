@@ -11,7 +11,6 @@ lie, inside step() only: when it returns, nothing of ours touches them.
 
 from __future__ import annotations
 
-import ctypes
 import math
 import os
 import weakref
@@ -23,6 +22,7 @@ import torch
 from torch import Tensor
 
 from ._core import Engine as CoreEngine
+from .core_args import close_cores, hypers_of
 from .errors import InvalidArgument, OutOfMemory, Unsupported
 from .placement import Bytes, OffloadConfig, Paths, Placement, Plan, core_options, is_number
 from .user_tensors import (
@@ -202,12 +202,6 @@ class OffloadedOptimizer(torch.optim.Optimizer):
                 f"betas={betas!r} in parameter group {number}; they must be two in [0, 1)"
             )
 
-    def _hypers(self) -> list[tuple[float, float, float, float, float]]:
-        return [
-            (float(g["lr"]), *map(float, g["betas"]), float(g["eps"]), float(g["weight_decay"]))
-            for g in self.param_groups
-        ]
-
     def _entries(self) -> Iterator[Entry]:
         """All parameters, each once."""
         seen = set()
@@ -274,7 +268,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             scale = min(1.0, max_grad_norm / (norm + 1e-6)) if max_grad_norm > 0 else 1.0
             max_grad_norm, measured, skip_nonfinite = 0.0, False, False
 
-        hypers = self._hypers()
+        hypers = hypers_of(self.param_groups)
         if self._in_use is not None:  # the last step was cut short
             for core in self._cores:
                 core.forget_gradients()
@@ -427,13 +421,3 @@ class Adam(OffloadedOptimizer):
 
     algorithm = "adam"
     decoupled_weight_decay = False
-
-
-def close_cores(cores: list[CoreEngine], pid: int) -> None:
-    """`pid` is the process that made them. A forked child has neither their threads nor a right to
-    their files: there they are leaked."""
-    for core in cores:
-        if os.getpid() == pid:
-            core.close()
-        else:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(core))

@@ -1,4 +1,5 @@
-"""Which buckets torch's memory shows now: the one place that allocates and frees their storage.
+"""Which buckets torch's memory shows now: the one place that allocates and frees their storage,
+and lets parameters show it.
 
 Leases are counted here, so that a nested one costs an addition. Edits of gathered weights are
 found by torch's version counters and become the truth when the lease ends.
@@ -7,7 +8,6 @@ found by torch's version counters and become the truth when the lease ends.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import weakref
 from collections.abc import Iterable, Iterator
@@ -16,18 +16,10 @@ import torch
 
 from ._core import Engine as CoreEngine
 from .buckets import Bucket, Cut, Record
+from .core_args import close_cores
 from .errors import InvalidArgument
 
 HOUSEKEEPING = 0  # signature of a pass that is neither training nor evaluation
-
-
-def close_core(core: CoreEngine, pid: int) -> None:
-    """`pid` is the process that made it. A forked child has neither the engine's threads nor a
-    right to its files: there it is leaked."""
-    if os.getpid() == pid:
-        core.close()
-    else:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(core))
 
 
 class Memory:
@@ -82,7 +74,7 @@ class Residency:
         self.core = core
         self.buckets = cut.buckets
         self.memory = Memory(spare_count_max=core.plan()["prefetch"] + 2)
-        self.close = weakref.finalize(self, close_core, core, os.getpid())  # also at exit
+        self.close = weakref.finalize(self, close_cores, [core], os.getpid())  # also at exit
         self._signature: int | None = None
 
     # ---- Passes
@@ -100,13 +92,16 @@ class Residency:
 
     def gather(self, bucket: Bucket) -> None:
         if bucket.lease_count == 0:
+            bucket.check_untouched()
             self._lease(bucket)
         bucket.lease_count += 1
 
     def release(self, bucket: Bucket) -> None:
         bucket.lease_count -= 1
-        if bucket.lease_count == 0 and self.core.release(bucket.id):
-            self.memory.free(bucket)
+        if bucket.lease_count == 0:
+            bucket.hide()
+            if self.core.release(bucket.id):
+                self.memory.free(bucket)
 
     def _lease(self, bucket: Bucket) -> None:
         drops, offers = self.core.prepare(bucket.id)
@@ -115,6 +110,7 @@ class Residency:
         for other in offers:
             self.core.offer(other, self.memory.allocate(self.buckets[other]))
         self.core.lease(bucket.id)
+        bucket.show()
 
     def drop_all(self) -> None:
         """Nothing that is gathered, or being gathered ahead, survives: the weights will change."""
@@ -125,6 +121,8 @@ class Residency:
                     f"step() changes {bucket.name}, which is still gathered: leave "
                     "GatheredParameters, or the forward, first"
                 )
+        for bucket in leased:
+            bucket.hide()
         for dropped in self.core.release_all():
             self.memory.free(self.buckets[dropped])
         for bucket in leased:
@@ -144,7 +142,7 @@ class Residency:
             self.core.write_back(bucket.id)
             return
         for record in edited:
-            self.core.write_state(record.id, "param", bucket.view(record).data_ptr())
+            self.core.write_state(record.id, "param", record.view.data_ptr())
 
     # ---- State
 
@@ -164,7 +162,7 @@ class Residency:
             return
         self.core.write_state(record.id, role, whole.data_ptr())
         if role in ("param", "master") and bucket.allocated:
-            bucket.view(record).copy_(whole)
+            record.view.copy_(whole)
 
     # ---- Edits
 
@@ -220,11 +218,7 @@ class Edit:
             self.release()
 
     def _was_edited(self, bucket: Bucket, record: Record, version: int) -> bool:
-        if record.param.data_ptr() != bucket.view(record).data_ptr():
-            raise InvalidArgument(
-                f"parameter {record.name} was given other memory (by .data = or assign=True): "
-                "copy the new values into it instead"
-            )
+        record.check_memory()
         if record.param._version != version:
             return True
         if not self._always_look:

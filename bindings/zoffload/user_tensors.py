@@ -11,10 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .core_args import DTYPE_NAMES
 from .errors import InvalidArgument, Unsupported
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
-DTYPE_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 BUCKET_BYTES = 64 << 20  # small parameters share a bucket of about this size
 NORM_CHUNK = 1 << 14  # elements: few enough for torch to add them up in one thread, in one order
 

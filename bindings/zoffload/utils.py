@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .errors import InvalidArgument
+from .errors import InvalidArgument, unavailable
 from .zero import home_of
 
 STATE_KEYS = ("exp_avg", "exp_avg_sq")
@@ -58,3 +58,7 @@ def safe_set_full_optimizer_state(param: nn.Parameter, value: Tensor, optim_stat
     if not bucket.trainable:
         raise InvalidArgument(f"parameter {record.name} is not trained: it has no optimizer state")
     residency.write_state(bucket, record, optim_state_key, value)
+
+
+# A gradient leaves as soon as it is produced; there is nothing to read it from.
+safe_get_full_grad = unavailable("utils.safe_get_full_grad()")

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from .buckets import Bucket, Record
-from .errors import InvalidArgument
+from .errors import InvalidArgument, unavailable
 from .residency import Residency
 
 
@@ -35,6 +35,10 @@ class GatheredParameters:
     """Inside the context the parameters hold their values, in memory; nested and repeated use is
     fine. Edits made in place take effect at the end. With `modifier_rank` those of `param.data`
     do too, at the price of a comparison. Parameters of no engine are left as they are.
+
+    Outside, they have their shape and dtype but read as NaN, and writing to them is an error. That
+    holds for backward too: of a graph built inside, what needs the values of these parameters is
+    to run inside.
     """
 
     def __init__(
@@ -65,3 +69,4 @@ class GatheredParameters:
 
 
 gathered = GatheredParameters
+Init = unavailable("zero.Init")

@@ -36,9 +36,10 @@ class IoQueue {
   virtual Result<FileId> open(const std::string& path, uint64_t bytes) = 0;
 
   // Registers the memory that all later requests lie in, where the kernel can; elsewhere requests
-  // still work. At most once, before the first submit. An error is only ever our mistake or a dead
-  // queue, not a memlock limit.
-  virtual Status register_arena(HostSpan arena) = 0;
+  // still work, and the value says why it stays unregistered (empty: it does not, or there is
+  // nothing to gain). At most once, before the first submit. An error is only ever our mistake or a
+  // dead queue.
+  virtual Result<std::string> register_arena(HostSpan arena) = 0;
 
   virtual uint64_t alignment() const = 0;  // of offsets, sizes and addresses
   virtual uint32_t depth() const = 0;      // most requests in flight

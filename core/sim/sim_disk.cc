@@ -54,12 +54,12 @@ Result<FileId> SimIoQueue::open(const std::string& path, uint64_t bytes) {
   return static_cast<FileId>(files_.size() - 1);
 }
 
-Status SimIoQueue::register_arena(HostSpan arena) {
+Result<std::string> SimIoQueue::register_arena(HostSpan arena) {
   ZO_CHECK(!arena_registered_);
   ZO_CHECK(!submitted_);
   ZO_CHECK(!arena.empty());
   arena_registered_ = true;
-  return Status();
+  return std::string();
 }
 
 void SimIoQueue::submit(const IoRequest& request, Completion& completion) {

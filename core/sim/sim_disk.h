@@ -55,7 +55,7 @@ class SimIoQueue : public IoQueue {
   ~SimIoQueue() override;
 
   Result<FileId> open(const std::string& path, uint64_t bytes) override;
-  Status register_arena(HostSpan arena) override;
+  Result<std::string> register_arena(HostSpan arena) override;
   uint64_t alignment() const override { return options_.alignment; }
   uint32_t depth() const override { return options_.depth; }
   uint32_t in_flight() const override { return operations_.count(); }

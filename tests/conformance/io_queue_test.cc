@@ -210,8 +210,8 @@ TEST_P(IoQueueTest, ArenaIsRegisteredAndOtherMemoryStillWorks) {
   const HostSpan inside = all.part(0, kBytes);
   const HostSpan across = all.part(2 * kBytes - kPage, kBytes);
   const HostSpan outside = all.part(3 * kBytes, kBytes);
-  const Status registered = queue_->register_arena(all.part(0, 2 * kBytes));
-  ASSERT_TRUE(registered.ok()) << registered.to_string();
+  const auto registered = queue_->register_arena(all.part(0, 2 * kBytes));
+  ASSERT_TRUE(registered.ok()) << registered.status().to_string();
   std::mt19937_64 random(7);
   fill_random(inside, random);
   const FileId file = open_file("arena", 2 * kBytes);

@@ -46,7 +46,7 @@ class MemoryQueue : public IoQueue {
     files_.emplace_back(bytes, std::byte{0xee});  // what a new file holds is nobody's business
     return static_cast<FileId>(files_.size() - 1);
   }
-  Status register_arena(HostSpan) override { return Status(); }
+  Result<std::string> register_arena(HostSpan) override { return std::string(); }
   uint64_t alignment() const override { return 512; }
   uint32_t depth() const override { return depth_; }
   uint32_t in_flight() const override { return static_cast<uint32_t>(in_flight_.size()); }
