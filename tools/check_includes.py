@@ -40,7 +40,8 @@ def sources(root):
     for folder, folders, files in os.walk(root):
         here = Path(folder).relative_to(root)
         folders[:] = sorted(
-            name for name in folders
+            name
+            for name in folders
             if not name.startswith(".") and not (here == Path() and name.startswith("build"))
         )
         yield from (here / name for name in sorted(files) if Path(name).suffix in SUFFIXES)
@@ -99,15 +100,27 @@ def needs_pragma(path):
 def compile_headers(root, compiler):
     """Faults of the headers that do not compile alone, each included twice."""
     headers = [
-        path.as_posix() for path in sources(root)
+        path.as_posix()
+        for path in sources(root)
         if needs_pragma(path) and path.suffix == ".h" and folder_of(path.as_posix()) != "bindings"
     ]
 
     def compile_one(header):
-        command = [*compiler.split(), "-std=c++20", "-fsyntax-only", "-Wall", "-Wextra", "-Werror",
-                   "-I.", "-x", "c++", "-"]
-        run = subprocess.run(command, cwd=root, input=f'#include "{header}"\n' * 2, text=True,
-                             capture_output=True)
+        command = [
+            *compiler.split(),
+            "-std=c++20",
+            "-fsyntax-only",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            "-I.",
+            "-x",
+            "c++",
+            "-",
+        ]
+        run = subprocess.run(
+            command, cwd=root, input=f'#include "{header}"\n' * 2, text=True, capture_output=True
+        )
         return f"{header}:1: does not compile alone\n{run.stderr}" if run.returncode else None
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -38,13 +38,19 @@ def faults(path):
 
 def main():
     root = Path(__file__).resolve().parent.parent
-    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-                            cwd=root, check=True, text=True, capture_output=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=root,
+        check=True,
+        text=True,
+        capture_output=True,
+    ).stdout
     paths = [path for name in listed.splitlines() if (path := root / name).is_file()]
     checked = [path for path in paths if is_checked(path)]
     found = [
         f"{path.relative_to(root)}:{number}: {what}"
-        for path in checked for number, what in faults(path)
+        for path in checked
+        for number, what in faults(path)
     ]
     for line in found:
         print(line)

@@ -61,6 +61,7 @@ def engine_peak(report):
 
 def table(*reports):
     """Rows of a label and one cell for each report."""
+
     def row(label, cell):
         return [label, *map(cell, reports)]
 

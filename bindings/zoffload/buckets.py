@@ -110,6 +110,7 @@ class Bucket:
     flat: Tensor = field(default_factory=lambda: torch.empty(0))
     lease_count: int = 0  # ours; the core sees one lease from the first to the last
     forward_count: int = 0  # running forwards that gathered it
+    shown: bool = False  # by some of the parameters, at least
 
     def spec(self) -> dict:
         """What _core.Engine wants to know of it."""
@@ -138,12 +139,14 @@ class Bucket:
 
     def show(self) -> None:
         """REQUIRES: allocated."""
+        self.shown = True
         for record in self.records:
             record.show()
 
     def hide(self) -> None:
         for record in self.records:
             record.hide()
+        self.shown = False
 
     def check_untouched(self) -> None:
         for record in self.records:

@@ -69,8 +69,12 @@ def check_package() -> Finding:
     try:
         importlib.import_module("zoffload._core")
     except ImportError as error:
-        return Finding("fail", "zoffload", f"{version}, whose C++ module does not load: {error}",
-                       "reinstall it with this interpreter: pip install --force-reinstall .")
+        return Finding(
+            "fail",
+            "zoffload",
+            f"{version}, whose C++ module does not load: {error}",
+            "reinstall it with this interpreter: pip install --force-reinstall .",
+        )
     return Finding("ok", "zoffload", f"{version}, C++ module loaded")
 
 
@@ -78,8 +82,12 @@ def check_torch() -> Finding:
     try:
         torch = importlib.import_module("torch")
     except ImportError:
-        return Finding("warn", "torch", "is not installed: only raw tensor I/O works without it",
-                       "pip install 'zoffload[torch]'")
+        return Finding(
+            "warn",
+            "torch",
+            "is not installed: only raw tensor I/O works without it",
+            "pip install 'zoffload[torch]'",
+        )
     return Finding("ok", "torch", str(torch.__version__))
 
 
@@ -153,8 +161,12 @@ def check_memlock(root: Path, limit: int | None = None) -> Finding:
     capabilities = re.search(r"^CapEff:\s*(\w+)", read(root / "proc/self/status"), re.MULTILINE)
     if capabilities and int(capabilities[1], 16) >> CAP_IPC_LOCK & 1:
         return Finding("ok", "memlock", f"{says}, but this process may lock more (CAP_IPC_LOCK)")
-    return Finding("warn", "memlock", f"{says}: larger arenas go unregistered, I/O costs more",
-                   "ulimit -l unlimited, or memlock in /etc/security/limits.conf")
+    return Finding(
+        "warn",
+        "memlock",
+        f"{says}: larger arenas go unregistered, I/O costs more",
+        "ulimit -l unlimited, or memlock in /etc/security/limits.conf",
+    )
 
 
 def check_huge_pages(root: Path) -> Finding:
@@ -163,8 +175,12 @@ def check_huge_pages(root: Path) -> Finding:
     if chosen and chosen[1] in ("always", "madvise"):
         return Finding("ok", "huge pages", f"transparent ({chosen[1]}); none need be reserved")
     state = "off" if chosen else "unknown to this kernel"
-    return Finding("warn", "huge pages", f"transparent huge pages are {state}",
-                   "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled")
+    return Finding(
+        "warn",
+        "huge pages",
+        f"transparent huge pages are {state}",
+        "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+    )
 
 
 def io_uring_errno() -> int:
@@ -197,8 +213,9 @@ def check_io_uring(root: Path, error: int | None = None) -> Finding:
 
 
 def check_gpu(root: Path) -> Finding:
-    driver = re.search(r"Kernel Module\s+(?:for \w+\s+)?([\d.]+)",
-                       read(root / "proc/driver/nvidia/version"))
+    driver = re.search(
+        r"Kernel Module\s+(?:for \w+\s+)?([\d.]+)", read(root / "proc/driver/nvidia/version")
+    )
     if driver:
         return Finding("ok", "gpu", f"NVIDIA driver {driver[1]}")
     return Finding("ok", "gpu", "none: host memory stands in for the accelerator's")
@@ -236,17 +253,29 @@ def check_path(folder: Path) -> Finding:
     try:
         direct = direct_io(folder)
     except OSError as error:
-        return Finding("fail", "nvme path", f"{folder} cannot be written: {error.strerror}",
-                       "choose another folder, or change its owner")
+        return Finding(
+            "fail",
+            "nvme path",
+            f"{folder} cannot be written: {error.strerror}",
+            "choose another folder, or change its owner",
+        )
     room = os.statvfs(folder)
     says = f"{folder}: {gib(room.f_bavail * room.f_frsize)} free, {kind}"
     says += ", direct I/O" if direct else ", no direct I/O"
     if kind in MEMORY_FILE_SYSTEMS:
-        return Finding("warn", "nvme path", f"{says}: this is memory, not a disk",
-                       "choose a folder on an NVMe drive")
+        return Finding(
+            "warn",
+            "nvme path",
+            f"{says}: this is memory, not a disk",
+            "choose a folder on an NVMe drive",
+        )
     if kind.split(".")[0] in SLOW_FILE_SYSTEMS or not direct:
-        return Finding("warn", "nvme path", f"{says}: slower than a local ext4 or XFS",
-                       "choose a folder on a local NVMe drive")
+        return Finding(
+            "warn",
+            "nvme path",
+            f"{says}: slower than a local ext4 or XFS",
+            "choose a folder on a local NVMe drive",
+        )
     return Finding("ok", "nvme path", says)
 
 
@@ -264,10 +293,18 @@ def examine(paths: list[Path], root: Path = Path("/")) -> list[Finding]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m zoffload.doctor",
-                                     description="What is here, what is missing, and the remedy.")
-    parser.add_argument("--nvme-path", type=Path, action="append", default=[], metavar="DIR",
-                        help="a folder for swap files; may be repeated")
+    parser = argparse.ArgumentParser(
+        prog="python -m zoffload.doctor",
+        description="What is here, what is missing, and the remedy.",
+    )
+    parser.add_argument(
+        "--nvme-path",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder for swap files; may be repeated",
+    )
     findings = examine(parser.parse_args(argv).nvme_path)
     for finding in findings:
         print(finding)

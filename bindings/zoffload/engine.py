@@ -28,7 +28,7 @@ from .core_args import hypers_of
 from .errors import InvalidArgument, Unsupported, unavailable
 from .gradients import Gradients
 from .hooks import Hooks
-from .residency import Residency
+from .residency import Residency, give_back_freed_memory
 from .zero import Home
 
 logger = logging.getLogger("zoffload")
@@ -86,13 +86,8 @@ class ZeroOptimizer(torch.optim.Optimizer):
             self._config.skip_nonfinite,
         )
         if self.last_report["skipped"]:
-            self._tell_skipped()
-        self._gradients.released_user = None
-
-    def _tell_skipped(self) -> None:
-        norm, name = self.last_report["grad_norm"], self._gradients.released_user
-        why = f"; {name}, used while it was released, reads as NaN: see zero.GatheredParameters"
-        logger.warning("step skipped: the gradient norm is %s%s", norm, why if name else "")
+            norm = self.last_report["grad_norm"]
+            logger.warning("step skipped: the gradient norm is %s", norm)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients since the last step."""
@@ -177,6 +172,8 @@ class Engine:
             for name, buffer in child.named_buffers(recurse=False):
                 if buffer.dtype == torch.float32:
                     setattr(child, name, buffer.to(dtype))
+        del given, value
+        give_back_freed_memory()
 
     # ---- Training
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ._core import Engine as CoreEngine
 from .buckets import Bucket, Record
-from .errors import OutOfMemory, Unsupported
+from .errors import InvalidArgument, OutOfMemory, Unsupported
 
 
 @dataclass(eq=False)
@@ -52,9 +52,6 @@ class Gradients:
         self._expected: dict[Bucket, int] = {}
         self._hooked: set[int] = set()  # ParamIds
         self._handles: list[Any] = []
-        # A parameter whose gradient came while it was released, since the last step: if backward
-        # read its value, that was NaN.
-        self.released_user: str | None = None
 
     # ---- Hooks
 
@@ -84,9 +81,12 @@ class Gradients:
         record.check_memory()
         if grad.layout != torch.strided:
             raise Unsupported(f"the gradient of {record.name} is {grad.layout}: use sparse=False")
+        if record.is_hidden and not grad.isfinite().all():
+            raise InvalidArgument(
+                f"the gradient of {record.name} is not finite: the parameter was read while it was "
+                "released; use it inside its module's call, or inside GatheredParameters"
+            )
         self.on_arrival()
-        if record.is_hidden:
-            self.released_user = self.released_user or record.name
         if bucket not in self._expected:
             self._expected[bucket] = sum(r.param.requires_grad for r in bucket.records)
             self._arrived[bucket] = set()
@@ -110,9 +110,10 @@ class Gradients:
         try:
             slot = self.core.acquire_gradients()
         except OutOfMemory:
-            if not self._filling:
-                raise
-            self._reduce(next(iter(self._filling)))
+            if self._filling:
+                self._reduce(next(iter(self._filling)))
+            else:
+                self.core.reclaim_gradients()  # an interrupt left them to nobody
             slot = self.core.acquire_gradients()
         address, size = self.core.gradient_memory(slot, bucket.id)
         memory = (ctypes.c_char * size).from_address(address)
@@ -132,8 +133,8 @@ class Gradients:
         self._expected.clear()
 
     def recover(self) -> None:
-        """Keeps what has arrived, and takes back the slots that an interrupt, between two lines,
-        left to nobody. REQUIRES: no backward runs."""
+        """Keeps what has arrived, and takes back slots that are nobody's. REQUIRES: no backward
+        runs."""
         self.finish_backward()
         self.core.reclaim_gradients()
 
@@ -142,6 +143,5 @@ class Gradients:
         self._filling.clear()
         self._arrived.clear()
         self._expected.clear()
-        self.released_user = None
         self.core.reclaim_gradients()
         self.core.forget_gradients()

@@ -100,18 +100,18 @@ class Hooks:
         self._handles.clear()
 
     def recover(self) -> None:
-        """Releases what an exception left behind. REQUIRES: no backward runs."""
-        for task in list(self._tasks):
-            self._end_task(task)
+        """Releases what an exception left behind. REQUIRES: no forward or backward runs."""
+        self._end_tasks()
         while self._open:
             self._release(self._open.pop())
         while self._edits:
             self._edits.pop().release()
         self._loading.clear()
+        self._residency.release_strays()
         self._gradients.recover()
 
     def forget_gradients(self) -> None:
-        """As if none had come since the last step. REQUIRES: no backward runs."""
+        """As if none had come since the last step. REQUIRES: no forward or backward runs."""
         self.recover()
         self._gradients.forget()
 
@@ -156,8 +156,7 @@ class Hooks:
     def _enter(self, unit: Unit) -> Call | None:
         """None: a forward around this one has gathered all it needs."""
         if graph_task_id() == NO_TASK:
-            if self._tasks:
-                self.recover()
+            self._end_tasks()  # that failed
             if unit.is_root:
                 self._residency.begin_pass(1 + unit.module.training + 2 * torch.is_grad_enabled())
         if all(bucket.forward_count for bucket in unit.buckets):
@@ -167,8 +166,8 @@ class Hooks:
     def _begin_forward(self, call: Call, args: tuple, kwargs: dict) -> None:
         for bucket in call.unit.buckets:
             self._residency.gather(bucket)
-            call.forward.append(bucket)
             bucket.forward_count += 1
+            call.forward.append(bucket)
             if bucket in self._unhooked and self._gradients.hook(bucket):
                 self._unhooked.discard(bucket)
         if not torch.is_grad_enabled():
@@ -235,6 +234,10 @@ class Hooks:
             self._release(call.backward)
         if not self._tasks:
             self._gradients.finish_backward()
+
+    def _end_tasks(self) -> None:
+        for task in list(self._tasks):
+            self._end_task(task)
 
     # ---- state_dict and load_state_dict: unit by unit, so that the model is never gathered whole
 

@@ -8,8 +8,10 @@ found by torch's version counters and become the truth when the lease ends.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import weakref
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -20,6 +22,13 @@ from .core_args import close_cores
 from .errors import InvalidArgument
 
 HOUSEKEEPING = 0  # signature of a pass that is neither training nor evaluation
+
+
+def give_back_freed_memory() -> None:
+    """To the system: glibc keeps blocks that were freed between others still in use."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 class Memory:
@@ -76,6 +85,7 @@ class Residency:
         self.memory = Memory(spare_count_max=core.plan()["prefetch"] + 2)
         self.close = weakref.finalize(self, close_cores, [core], os.getpid())  # also at exit
         self._signature: int | None = None
+        self.edits: list[Edit] = []  # that have begun
 
     # ---- Passes
 
@@ -112,6 +122,16 @@ class Residency:
         self.core.lease(bucket.id)
         bucket.show()
 
+    def release_strays(self) -> None:
+        """Ends the leases that an interrupt, between two lines, left to nobody; the core's end with
+        the step. REQUIRES: no forward or backward runs."""
+        held = Counter(bucket for edit in self.edits for bucket in edit.gathered)
+        for bucket in self.buckets:
+            bucket.forward_count = 0
+            bucket.lease_count = held[bucket]
+            if bucket.shown and bucket.lease_count == 0:
+                bucket.hide()
+
     def drop_all(self) -> None:
         """Nothing that is gathered, or being gathered ahead, survives: the weights will change."""
         leased = [bucket for bucket in self.buckets if bucket.lease_count > 0]
@@ -119,7 +139,7 @@ class Residency:
             if bucket.trainable:
                 raise InvalidArgument(
                     f"step() changes {bucket.name}, which is still gathered: leave "
-                    "GatheredParameters, or the forward, first"
+                    "GatheredParameters first"
                 )
         for bucket in leased:
             bucket.hide()
@@ -193,7 +213,7 @@ class Edit:
         self._records: dict[Bucket, list[tuple[Record, int]]] = {}
         for bucket, record in homes:
             self._records.setdefault(bucket, []).append((record, record.param._version))
-        self._gathered: list[Bucket] = []
+        self.gathered: list[Bucket] = []
 
     @property
     def buckets(self) -> Iterable[Bucket]:
@@ -201,10 +221,11 @@ class Edit:
 
     def begin(self) -> None:
         self._residency.begin_housekeeping()
+        self._residency.edits.append(self)
         try:
             for bucket in self._records:
                 self._residency.gather(bucket)
-                self._gathered.append(bucket)
+                self.gathered.append(bucket)
         except BaseException:
             self.release()
             raise
@@ -228,8 +249,10 @@ class Edit:
 
     def release(self) -> None:
         """Ends it without a look at what was edited."""
-        while self._gathered:
-            self._residency.release(self._gathered.pop())
+        if self in self._residency.edits:
+            self._residency.edits.remove(self)
+        while self.gathered:
+            self._residency.release(self.gathered.pop())
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

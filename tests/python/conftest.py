@@ -26,6 +26,7 @@ def repository():
 @pytest.fixture(scope="session")
 def load_script(repository):
     """Imports a script of the repository by its path, as a module."""
+
     def load(path):
         spec = importlib.util.spec_from_file_location(Path(path).stem, repository / path)
         module = importlib.util.module_from_spec(spec)
@@ -34,6 +35,15 @@ def load_script(repository):
         return module
 
     return load
+
+
+@pytest.fixture
+def open_engine(tmp_path):
+    """Makes engines, and destroys them at the end: see toys.opened_engines()."""
+    from toys import opened_engines  # needs torch
+
+    with opened_engines(tmp_path) as open_:
+        yield open_
 
 
 @pytest.fixture(scope="session")

@@ -223,9 +223,17 @@ def test_sparse_gradients():
 # ---- Settings
 
 
-@pytest.mark.parametrize("name", [
-    "amsgrad", "maximize", "foreach", "capturable", "differentiable", "fused",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "amsgrad",
+        "maximize",
+        "foreach",
+        "capturable",
+        "differentiable",
+        "fused",
+    ],
+)
 def test_torch_settings_are_refused_by_name(name):
     with pytest.raises(NotImplementedError, match=name):
         zoffload.AdamW([parameter(3)], **{name: True})
@@ -242,18 +250,21 @@ def test_unknown_argument():
         zoffload.AdamW([parameter(3)], momentum=0.9)
 
 
-@pytest.mark.parametrize("settings, says", [
-    ({"lr": -1.0}, "lr=-1.0"),
-    ({"lr": float("nan")}, "lr=nan"),
-    ({"eps": -1e-8}, "eps"),
-    ({"weight_decay": -0.1}, "weight_decay"),
-    ({"betas": (0.9, 1.0)}, "betas"),
-    ({"betas": (-0.1, 0.9)}, "betas"),
-    ({"betas": (0.9,)}, "betas"),
-    ({"max_grad_norm": -1.0}, "max_grad_norm"),
-    ({"max_grad_norm": "1"}, "max_grad_norm"),
-    ({"offload": "tape"}, "tape"),
-])
+@pytest.mark.parametrize(
+    "settings, says",
+    [
+        ({"lr": -1.0}, "lr=-1.0"),
+        ({"lr": float("nan")}, "lr=nan"),
+        ({"eps": -1e-8}, "eps"),
+        ({"weight_decay": -0.1}, "weight_decay"),
+        ({"betas": (0.9, 1.0)}, "betas"),
+        ({"betas": (-0.1, 0.9)}, "betas"),
+        ({"betas": (0.9,)}, "betas"),
+        ({"max_grad_norm": -1.0}, "max_grad_norm"),
+        ({"max_grad_norm": "1"}, "max_grad_norm"),
+        ({"offload": "tape"}, "tape"),
+    ],
+)
 def test_bad_settings(settings, says):
     with pytest.raises(ValueError, match=says) as error:
         zoffload.AdamW([parameter(3)], **settings)
@@ -276,16 +287,19 @@ def test_torch_own_complaints():
 # ---- state_dict
 
 
-@pytest.mark.parametrize("spoil, says", [
-    (lambda s: s["state"][0].pop("exp_avg"), "has no 'exp_avg'"),
-    (lambda s: s["state"][0].pop("step"), "has no 'step'"),
-    (lambda s: s["state"][0].update(exp_avg_sq=torch.zeros(4)), "exp_avg_sq of parameter"),
-    (lambda s: s["state"][0].update(step=torch.tensor(-1.0)), "step -1"),
-    (lambda s: s["state"][0].update(step=torch.tensor(1.5)), "step 1.5"),
-    (lambda s: s["param_groups"][0].update(amsgrad=True), "amsgrad"),
-    (lambda s: s["param_groups"][0]["params"].append(7), "size"),
-    (lambda s: s["param_groups"].append(s["param_groups"][0]), "number"),
-])
+@pytest.mark.parametrize(
+    "spoil, says",
+    [
+        (lambda s: s["state"][0].pop("exp_avg"), "has no 'exp_avg'"),
+        (lambda s: s["state"][0].pop("step"), "has no 'step'"),
+        (lambda s: s["state"][0].update(exp_avg_sq=torch.zeros(4)), "exp_avg_sq of parameter"),
+        (lambda s: s["state"][0].update(step=torch.tensor(-1.0)), "step -1"),
+        (lambda s: s["state"][0].update(step=torch.tensor(1.5)), "step 1.5"),
+        (lambda s: s["param_groups"][0].update(amsgrad=True), "amsgrad"),
+        (lambda s: s["param_groups"][0]["params"].append(7), "size"),
+        (lambda s: s["param_groups"].append(s["param_groups"][0]), "number"),
+    ],
+)
 def test_bad_state_changes_nothing(spoil, says):
     """Method: the state after the refused load is the state before."""
     p = parameter(3)

@@ -20,6 +20,7 @@ def doctor(load_script):
 @pytest.fixture
 def machine(tmp_path):
     """A made-up machine: machine({"proc/cpuinfo": "..."}) -> its root."""
+
     def make(files):
         for path, text in files.items():
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -29,40 +30,68 @@ def machine(tmp_path):
     return make
 
 
-@pytest.mark.parametrize("cpuinfo, level, says", [
-    ("flags\t: fma avx2 avx512f avx512bw avx512dq avx512vl\n", "ok", "AVX-512"),
-    ("model name\t: Zen 2\nflags\t: sse2 fma avx2\n", "ok", "AVX2 with FMA (Zen 2)"),
-    ("Features\t: fp asimd\n", "ok", "NEON"),
-    ("Features\t: fp asimd sve\n", "ok", "SVE"),
-    ("flags\t: sse2 avx2\n", "warn", "no AVX2"),  # without FMA the kernels do not use it
-    ("", "warn", "no AVX2"),
-])
+@pytest.mark.parametrize(
+    "cpuinfo, level, says",
+    [
+        ("flags\t: fma avx2 avx512f avx512bw avx512dq avx512vl\n", "ok", "AVX-512"),
+        ("model name\t: Zen 2\nflags\t: sse2 fma avx2\n", "ok", "AVX2 with FMA (Zen 2)"),
+        ("Features\t: fp asimd\n", "ok", "NEON"),
+        ("Features\t: fp asimd sve\n", "ok", "SVE"),
+        ("flags\t: sse2 avx2\n", "warn", "no AVX2"),  # without FMA the kernels do not use it
+        ("", "warn", "no AVX2"),
+    ],
+)
 def test_simd(doctor, machine, cpuinfo, level, says):
     finding = doctor.check_simd(machine({"proc/cpuinfo": cpuinfo}))
     assert finding.level == level
     assert finding.says.startswith(says)
 
 
-@pytest.mark.parametrize("files, says", [
-    ({}, "no memory limit"),
-    ({"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "max"}, "no memory limit"),
-    ({"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/memory.max": str(3 << 30),
-      "sys/fs/cgroup/a/b/memory.max": str(8 << 30)}, "memory limit 3.0 GiB"),
-    ({"proc/self/cgroup": "4:cpu,memory:/a\n",
-      "sys/fs/cgroup/memory/a/memory.limit_in_bytes": str(2 << 30)}, "memory limit 2.0 GiB"),
-    ({"proc/self/cgroup": "4:memory:/a\n",
-      "sys/fs/cgroup/memory/a/memory.limit_in_bytes": str((1 << 63) - 4096)}, "no memory limit"),
-])
+@pytest.mark.parametrize(
+    "files, says",
+    [
+        ({}, "no memory limit"),
+        (
+            {"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "max"},
+            "no memory limit",
+        ),
+        (
+            {
+                "proc/self/cgroup": "0::/a/b\n",
+                "sys/fs/cgroup/a/memory.max": str(3 << 30),
+                "sys/fs/cgroup/a/b/memory.max": str(8 << 30),
+            },
+            "memory limit 3.0 GiB",
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:cpu,memory:/a\n",
+                "sys/fs/cgroup/memory/a/memory.limit_in_bytes": str(2 << 30),
+            },
+            "memory limit 2.0 GiB",
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:memory:/a\n",
+                "sys/fs/cgroup/memory/a/memory.limit_in_bytes": str((1 << 63) - 4096),
+            },
+            "no memory limit",
+        ),
+    ],
+)
 def test_cgroup_takes_the_smallest_limit_on_the_way_up(doctor, machine, files, says):
     assert doctor.check_cgroup(machine(files)).says.startswith(says)
 
 
-@pytest.mark.parametrize("limit, capabilities, level", [
-    (resource.RLIM_INFINITY, "0", "ok"),
-    (8 << 20, "0", "warn"),
-    (8 << 20, "3fff", "warn"),
-    (8 << 20, "4000", "ok"),  # CAP_IPC_LOCK is bit 14
-])
+@pytest.mark.parametrize(
+    "limit, capabilities, level",
+    [
+        (resource.RLIM_INFINITY, "0", "ok"),
+        (8 << 20, "0", "warn"),
+        (8 << 20, "3fff", "warn"),
+        (8 << 20, "4000", "ok"),  # CAP_IPC_LOCK is bit 14
+    ],
+)
 def test_memlock(doctor, machine, limit, capabilities, level):
     root = machine({"proc/self/status": f"Name:\tx\nCapEff:\t{capabilities:0>16}\n"})
     finding = doctor.check_memlock(root, limit)
@@ -70,23 +99,31 @@ def test_memlock(doctor, machine, limit, capabilities, level):
     assert ("ulimit -l" in finding.remedy) == (level == "warn")
 
 
-@pytest.mark.parametrize("enabled, level", [
-    ("[always] madvise never", "ok"), ("always [madvise] never", "ok"),
-    ("always madvise [never]", "warn"), ("", "warn"),
-])
+@pytest.mark.parametrize(
+    "enabled, level",
+    [
+        ("[always] madvise never", "ok"),
+        ("always [madvise] never", "ok"),
+        ("always madvise [never]", "warn"),
+        ("", "warn"),
+    ],
+)
 def test_huge_pages(doctor, machine, enabled, level):
     root = machine({"sys/kernel/mm/transparent_hugepage/enabled": enabled + "\n"})
     assert doctor.check_huge_pages(root).level == level
 
 
-@pytest.mark.parametrize("error, disabled, level, says, remedy", [
-    (0, "0", "ok", "works", ""),
-    (errno.ENOSYS, "", "warn", "this kernel has none", "5.11"),
-    (errno.EPERM, "2", "warn", "switched off", "kernel.io_uring_disabled=0"),
-    (errno.EPERM, "0", "warn", "denied by seccomp", "io_uring_setup"),
-    (errno.EPERM, "", "warn", "denied by seccomp", "io_uring_setup"),
-    (errno.ENOMEM, "0", "warn", "Cannot allocate memory", ""),
-])
+@pytest.mark.parametrize(
+    "error, disabled, level, says, remedy",
+    [
+        (0, "0", "ok", "works", ""),
+        (errno.ENOSYS, "", "warn", "this kernel has none", "5.11"),
+        (errno.EPERM, "2", "warn", "switched off", "kernel.io_uring_disabled=0"),
+        (errno.EPERM, "0", "warn", "denied by seccomp", "io_uring_setup"),
+        (errno.EPERM, "", "warn", "denied by seccomp", "io_uring_setup"),
+        (errno.ENOMEM, "0", "warn", "Cannot allocate memory", ""),
+    ],
+)
 def test_io_uring(doctor, machine, error, disabled, level, says, remedy):
     root = machine({"proc/sys/kernel/io_uring_disabled": disabled})
     finding = doctor.check_io_uring(root, error)
@@ -112,20 +149,27 @@ def test_file_system_is_that_of_the_innermost_mount(doctor, machine, tmp_path):
     swap = tmp_path / "my swap"
     swap.mkdir()
     mount = str(swap).replace(" ", "\\040")
-    root = machine({"proc/self/mountinfo": f"1 0 8:1 / / rw shared:1 - overlay none rw\n"
-                                           f"2 1 9:1 / {mount} rw - xfs /dev/nvme0n1 rw\n"
-                                           f"3 1 9:2 / {mount}/other rw - tmpfs none rw\n"})
+    root = machine(
+        {
+            "proc/self/mountinfo": f"1 0 8:1 / / rw shared:1 - overlay none rw\n"
+            f"2 1 9:1 / {mount} rw - xfs /dev/nvme0n1 rw\n"
+            f"3 1 9:2 / {mount}/other rw - tmpfs none rw\n"
+        }
+    )
     assert doctor.file_system(swap, root) == "xfs"
     assert doctor.file_system(tmp_path, root) == "overlay"
 
 
-@pytest.mark.parametrize("kind, direct, level, says", [
-    ("ext4", True, "ok", "free, ext4, direct I/O"),
-    ("ext4", False, "warn", "no direct I/O"),
-    ("tmpfs", True, "warn", "memory, not a disk"),
-    ("overlay", True, "warn", "slower than"),
-    ("fuse.sshfs", True, "warn", "slower than"),
-])
+@pytest.mark.parametrize(
+    "kind, direct, level, says",
+    [
+        ("ext4", True, "ok", "free, ext4, direct I/O"),
+        ("ext4", False, "warn", "no direct I/O"),
+        ("tmpfs", True, "warn", "memory, not a disk"),
+        ("overlay", True, "warn", "slower than"),
+        ("fuse.sshfs", True, "warn", "slower than"),
+    ],
+)
 def test_path(doctor, monkeypatch, tmp_path, kind, direct, level, says):
     monkeypatch.setattr(doctor, "file_system", lambda folder: kind)
     monkeypatch.setattr(doctor, "direct_io", lambda folder: direct)
@@ -167,8 +211,9 @@ def test_a_module_that_does_not_load_is_a_failure(doctor, monkeypatch):
 
 
 def run_doctor(*arguments):
-    return subprocess.run([sys.executable, "-m", "zoffload.doctor", *arguments],
-                          capture_output=True, text=True)
+    return subprocess.run(
+        [sys.executable, "-m", "zoffload.doctor", *arguments], capture_output=True, text=True
+    )
 
 
 def test_program(tmp_path):

@@ -2,7 +2,6 @@
 
 import gc
 import os
-import warnings
 import weakref
 
 import pytest
@@ -16,6 +15,7 @@ from toys import (  # noqa: E402
     VOCAB,
     WIDTH,
     assert_close,
+    assert_released,
     assert_same_bits,
     batch,
     make_config,
@@ -25,29 +25,6 @@ from toys import (  # noqa: E402
     weights,
 )
 from zoffload import errors  # noqa: E402
-
-
-@pytest.fixture
-def open_engine(tmp_path):
-    """Makes engines, and destroys them at the end. `model` is a toy by default."""
-    engines = []
-
-    def open_(model=None, model_parameters=None, **config):
-        model = make_toy() if model is None else model
-        if config.get("tier") == "nvme":
-            config.setdefault("folder", tmp_path)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # where tests run, the folder may be in memory
-            engine, *_ = zoffload.initialize(
-                model=model, model_parameters=model_parameters, config=make_config(**config)
-            )
-        engines.append(engine)
-        return engine
-
-    yield open_
-    for engine in engines:
-        engine.destroy()
-
 
 # ---- Results -------------------------------------------------------------------------------------
 
@@ -104,7 +81,8 @@ def test_between_steps_nothing_is_gathered(open_engine):
     while six blocks were trained."""
     engine = open_engine(make_toy(blocks=6), prefetch=1)
     train_engine(engine, 3)
-    assert all(p.untyped_storage().size() == 0 for p in engine.module.parameters())
+    assert_released(engine)
+    assert not any(bucket.allocated for bucket in engine._cut.buckets)
     whole = sum(bucket.flat.numel() * 4 for bucket in engine._cut.buckets)
     assert engine.stats()["gathered_bytes_max"] < whole
 
@@ -444,7 +422,7 @@ def test_errors_of_the_storage_stick(open_engine, tmp_path):
     the swap files between two steps."""
     engine = open_engine(tier="nvme", prefetch=0)
     train_engine(engine, 1)
-    engine._core.settle()
+    engine.settle()
     for file in tmp_path.rglob("*"):
         if file.is_file() and file.stat().st_size > 4096:
             file.write_bytes(os.urandom(file.stat().st_size))

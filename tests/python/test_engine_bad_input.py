@@ -121,7 +121,7 @@ def test_a_flipped_bit_is_an_error_and_sticks(tmp_path):
     still works. Method: change every page of the swap file under the engine."""
     engine = open_engine(tmp_path)
     one_step(engine)
-    engine._core.settle()
+    engine.settle()
     with open(swap_file(tmp_path), "r+b") as file:
         for offset in range(0, os.path.getsize(file.name), 4096):
             file.seek(offset)
@@ -142,7 +142,7 @@ def test_a_swap_file_cut_short_is_an_error(tmp_path):
     """Goal: a store that lost its bytes is an error that names the path. Method: truncate it."""
     engine = open_engine(tmp_path)
     one_step(engine)
-    engine._core.settle()
+    engine.settle()
     os.truncate(swap_file(tmp_path), 4096)
     with pytest.raises(OSError, match=str(tmp_path)):
         for _ in range(2):

@@ -9,9 +9,19 @@ import sys
 import pytest
 
 FILES = [
-    "core/base/status.h", "core/ports/tier.h", "core/plan/config.h", "core/engine/flows.h",
-    "core/sim/sim_clock.h", "core/open.h", "tiers/nvme_tier.h", "aio/probe.h", "cuda/device.h",
-    "comm/local.h", "optim/adam.h", "bindings/module.h", "tests/unit/helper.h",
+    "core/base/status.h",
+    "core/ports/tier.h",
+    "core/plan/config.h",
+    "core/engine/flows.h",
+    "core/sim/sim_clock.h",
+    "core/open.h",
+    "tiers/nvme_tier.h",
+    "aio/probe.h",
+    "cuda/device.h",
+    "comm/local.h",
+    "optim/adam.h",
+    "bindings/module.h",
+    "tests/unit/helper.h",
 ]
 
 
@@ -23,6 +33,7 @@ def checker(load_script):
 @pytest.fixture
 def tree(tmp_path):
     """A tree with one header in every folder, and a way to add a file to it."""
+
     def write(path, text):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
@@ -33,44 +44,50 @@ def tree(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("path, target", [
-    ("core/base/types.h", "core/base/status.h"),
-    ("core/ports/device.h", "core/base/status.h"),
-    ("core/plan/layout.cc", "core/base/status.h"),
-    ("core/engine/flows.cc", "core/plan/config.h"),
-    ("core/engine/flows.cc", "core/ports/tier.h"),
-    ("core/sim/sim_disk.cc", "core/ports/tier.h"),
-    ("core/open.cc", "core/engine/flows.h"),
-    ("core/open.cc", "core/open.h"),
-    ("core/open.cc", "aio/probe.h"),
-    ("tiers/nvme_tier.cc", "tiers/nvme_tier.h"),
-    ("aio/queue.cc", "core/ports/tier.h"),
-    ("bindings/module.cc", "core/open.h"),
-    ("tests/sim/engine_test.cc", "core/sim/sim_clock.h"),
-    ("tests/sim/engine_test.cc", "tests/unit/helper.h"),
-])
+@pytest.mark.parametrize(
+    "path, target",
+    [
+        ("core/base/types.h", "core/base/status.h"),
+        ("core/ports/device.h", "core/base/status.h"),
+        ("core/plan/layout.cc", "core/base/status.h"),
+        ("core/engine/flows.cc", "core/plan/config.h"),
+        ("core/engine/flows.cc", "core/ports/tier.h"),
+        ("core/sim/sim_disk.cc", "core/ports/tier.h"),
+        ("core/open.cc", "core/engine/flows.h"),
+        ("core/open.cc", "core/open.h"),
+        ("core/open.cc", "aio/probe.h"),
+        ("tiers/nvme_tier.cc", "tiers/nvme_tier.h"),
+        ("aio/queue.cc", "core/ports/tier.h"),
+        ("bindings/module.cc", "core/open.h"),
+        ("tests/sim/engine_test.cc", "core/sim/sim_clock.h"),
+        ("tests/sim/engine_test.cc", "tests/unit/helper.h"),
+    ],
+)
 def test_allowed_arrow(checker, tree, path, target):
     root = tree(path, f'#pragma once\n#include <vector>\n#include "{target}"\n')
     assert checker.check(root) == ([], len(FILES) + (path not in FILES))
 
 
-@pytest.mark.parametrize("path, target", [
-    ("core/base/types.h", "core/ports/tier.h"),
-    ("core/ports/device.h", "core/engine/flows.h"),
-    ("core/plan/layout.cc", "core/ports/tier.h"),
-    ("core/plan/layout.cc", "core/engine/flows.h"),
-    ("core/engine/flows.cc", "core/sim/sim_clock.h"),
-    ("core/engine/flows.cc", "tiers/nvme_tier.h"),
-    ("core/engine/flows.cc", "core/open.h"),
-    ("core/sim/sim_disk.cc", "core/engine/flows.h"),
-    ("core/open.cc", "bindings/module.h"),
-    ("core/open.cc", "tests/unit/helper.h"),
-    ("tiers/nvme_tier.cc", "aio/probe.h"),
-    ("aio/queue.cc", "core/plan/config.h"),
-    ("cuda/device.cc", "core/sim/sim_clock.h"),
-    ("comm/local.cc", "cuda/device.h"),
-    ("optim/adam.cc", "core/engine/flows.h"),
-])
+@pytest.mark.parametrize(
+    "path, target",
+    [
+        ("core/base/types.h", "core/ports/tier.h"),
+        ("core/ports/device.h", "core/engine/flows.h"),
+        ("core/plan/layout.cc", "core/ports/tier.h"),
+        ("core/plan/layout.cc", "core/engine/flows.h"),
+        ("core/engine/flows.cc", "core/sim/sim_clock.h"),
+        ("core/engine/flows.cc", "tiers/nvme_tier.h"),
+        ("core/engine/flows.cc", "core/open.h"),
+        ("core/sim/sim_disk.cc", "core/engine/flows.h"),
+        ("core/open.cc", "bindings/module.h"),
+        ("core/open.cc", "tests/unit/helper.h"),
+        ("tiers/nvme_tier.cc", "aio/probe.h"),
+        ("aio/queue.cc", "core/plan/config.h"),
+        ("cuda/device.cc", "core/sim/sim_clock.h"),
+        ("comm/local.cc", "cuda/device.h"),
+        ("optim/adam.cc", "core/engine/flows.h"),
+    ],
+)
 def test_forbidden_arrow(checker, tree, path, target):
     root = tree(path, f'#pragma once\n#  include "{target}"\n')
     faults, _ = checker.check(root)
@@ -79,13 +96,16 @@ def test_forbidden_arrow(checker, tree, path, target):
     assert "must not include" in faults[0]
 
 
-@pytest.mark.parametrize("text, what", [
-    ('#include "../core/base/status.h"', "from the root"),
-    ('#include "nvme_tier.h"', "from the root"),
-    ("#include <core/base/status.h>", 'write "core/base/status.h"'),
-    ('#include "core/base/missing.h"', "does not exist"),
-    ("", "without #pragma once"),
-])
+@pytest.mark.parametrize(
+    "text, what",
+    [
+        ('#include "../core/base/status.h"', "from the root"),
+        ('#include "nvme_tier.h"', "from the root"),
+        ("#include <core/base/status.h>", 'write "core/base/status.h"'),
+        ('#include "core/base/missing.h"', "does not exist"),
+        ("", "without #pragma once"),
+    ],
+)
 def test_other_faults_of_a_header(checker, tree, text, what):
     pragma = "#pragma once\n" if text else "// no guard\n"
     faults, _ = checker.check(tree("tiers/host_tier.h", pragma + text + "\n"))
@@ -117,11 +137,13 @@ def test_the_program_says_and_returns_failure(repository, tree):
     root = tree("aio/queue.cc", '#include "tiers/nvme_tier.h"\n')
     run = subprocess.run(
         [sys.executable, repository / "tools/check_includes.py", "--root", root],
-        capture_output=True, text=True,
+        capture_output=True,
+        text=True,
     )
     assert run.returncode == 1
     assert run.stdout.splitlines() == [
-        'aio/queue.cc:1: "tiers/nvme_tier.h": aio must not include tiers', "includes: 1 faults"
+        'aio/queue.cc:1: "tiers/nvme_tier.h": aio must not include tiers',
+        "includes: 1 faults",
     ]
 
 

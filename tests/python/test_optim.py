@@ -441,12 +441,15 @@ def test_bf16_updates_smaller_than_a_bit_add_up():
     assert (p < 0.992).all()
 
 
-@pytest.mark.parametrize("move", [
-    lambda p: torch.zeros(3),
-    lambda p: p.data.double(),
-    lambda p: p.data[:2],
-    lambda p: torch.zeros(0),
-])
+@pytest.mark.parametrize(
+    "move",
+    [
+        lambda p: torch.zeros(3),
+        lambda p: p.data.double(),
+        lambda p: p.data[:2],
+        lambda p: torch.zeros(0),
+    ],
+)
 def test_moved_parameters_are_refused(move):
     """Nothing is written to the memory that was left."""
     still, p = nn.Parameter(torch.ones(4)), nn.Parameter(torch.ones(3))

@@ -13,34 +13,40 @@ from zoffload.errors import InvalidArgument, Unsupported
 from zoffload.placement import NvmeConfig, OffloadConfig, Plan, core_options, parse_placement
 
 
-@pytest.mark.parametrize("placement, shares", [
-    ("cpu", (0, 1, 0)),
-    ("nvme", (0, 0, 1)),
-    ({"cpu": 0.6, "nvme": 0.4}, (0, 0.6, 0.4)),
-    ({"nvme": 1}, (0, 0, 1)),
-    ({"cpu": 0.9, "nvme": 0.1 + 1e-9}, (0, 0.9, 0.1 + 1e-9)),
-])
+@pytest.mark.parametrize(
+    "placement, shares",
+    [
+        ("cpu", (0, 1, 0)),
+        ("nvme", (0, 0, 1)),
+        ({"cpu": 0.6, "nvme": 0.4}, (0, 0.6, 0.4)),
+        ({"nvme": 1}, (0, 0, 1)),
+        ({"cpu": 0.9, "nvme": 0.1 + 1e-9}, (0, 0.9, 0.1 + 1e-9)),
+    ],
+)
 def test_placement(placement, shares):
     assert parse_placement("offload", placement) == shares
 
 
-@pytest.mark.parametrize("placement, says", [
-    ("disk", "no tier 'disk'"),
-    ("NVME", "did you mean 'nvme'"),
-    ("gpu", "no tier 'gpu'"),
-    ("", "no tier ''"),
-    ({}, "add up to 0"),
-    ({"cpu": 0.5}, "add up to 0.5"),
-    ({"cpu": 0.7, "nvme": 0.7}, "add up to 1.4"),
-    ({"cpu": -0.5, "nvme": 1.5}, "offload['cpu'] is -0.5"),
-    ({"cpu": math.nan}, "is nan"),
-    ({"cpu": True}, "is True"),
-    ({"cpu": "1"}, "is '1'"),
-    ({1: 1.0}, "no tier 1"),
-    (None, "offload is None"),
-    (0.5, "offload is 0.5"),
-    (["cpu"], "offload is ['cpu']"),
-])
+@pytest.mark.parametrize(
+    "placement, says",
+    [
+        ("disk", "no tier 'disk'"),
+        ("NVME", "did you mean 'nvme'"),
+        ("gpu", "no tier 'gpu'"),
+        ("", "no tier ''"),
+        ({}, "add up to 0"),
+        ({"cpu": 0.5}, "add up to 0.5"),
+        ({"cpu": 0.7, "nvme": 0.7}, "add up to 1.4"),
+        ({"cpu": -0.5, "nvme": 1.5}, "offload['cpu'] is -0.5"),
+        ({"cpu": math.nan}, "is nan"),
+        ({"cpu": True}, "is True"),
+        ({"cpu": "1"}, "is '1'"),
+        ({1: 1.0}, "no tier 1"),
+        (None, "offload is None"),
+        (0.5, "offload is 0.5"),
+        (["cpu"], "offload is ['cpu']"),
+    ],
+)
 def test_bad_placement(placement, says):
     with pytest.raises(InvalidArgument) as error:
         parse_placement("offload", placement)
@@ -48,11 +54,14 @@ def test_bad_placement(placement, says):
     assert "offload" in str(error.value)
 
 
-@pytest.mark.parametrize("paths, listed", [
-    ("/mnt/a", ["/mnt/a"]),
-    (Path("/mnt/a"), ["/mnt/a"]),
-    (["/mnt/a", Path("/mnt/b")], ["/mnt/a", "/mnt/b"]),
-])
+@pytest.mark.parametrize(
+    "paths, listed",
+    [
+        ("/mnt/a", ["/mnt/a"]),
+        (Path("/mnt/a"), ["/mnt/a"]),
+        (["/mnt/a", Path("/mnt/b")], ["/mnt/a", "/mnt/b"]),
+    ],
+)
 def test_paths_are_one_or_several(paths, listed):
     assert core_options("nvme", paths, None)["nvme_paths"] == listed
     config = OffloadConfig("nvme", nvme=NvmeConfig(paths))
@@ -90,43 +99,58 @@ def test_config_reaches_the_core():
     }
 
 
-@pytest.mark.parametrize("settings, says", [
-    ({"optimizer": "disk"}, "optimizer: there is no tier 'disk'"),
-    ({"nvme": "/mnt/a"}, "nvme is '/mnt/a', not an NvmeConfig"),
-    ({"host_bytes": 0}, "host_bytes is 0"),
-    ({"host_bytes": -1}, "host_bytes is -1"),
-    ({"host_bytes": "much"}, "host_bytes: "),
-    ({"host_bytes": 1.5}, "host_bytes is 1.5"),
-    ({"threads": -1}, "threads is -1"),
-    ({"threads": True}, "threads is True"),
-    ({"subgroup_bytes": 0}, "subgroup_bytes is 0"),
-    ({"stall_timeout": 0}, "stall_timeout is 0"),
-    ({"stall_timeout": math.nan}, "stall_timeout is nan"),
-    ({"stall_timeout": math.inf}, "stall_timeout is inf"),
-])
+@pytest.mark.parametrize(
+    "settings, says",
+    [
+        ({"optimizer": "disk"}, "optimizer: there is no tier 'disk'"),
+        ({"nvme": "/mnt/a"}, "nvme is '/mnt/a', not an NvmeConfig"),
+        ({"host_bytes": 0}, "host_bytes is 0"),
+        ({"host_bytes": -1}, "host_bytes is -1"),
+        ({"host_bytes": "much"}, "host_bytes: "),
+        ({"host_bytes": 1.5}, "host_bytes is 1.5"),
+        ({"threads": -1}, "threads is -1"),
+        ({"threads": True}, "threads is True"),
+        ({"subgroup_bytes": 0}, "subgroup_bytes is 0"),
+        ({"stall_timeout": 0}, "stall_timeout is 0"),
+        ({"stall_timeout": math.nan}, "stall_timeout is nan"),
+        ({"stall_timeout": math.inf}, "stall_timeout is inf"),
+    ],
+)
 def test_bad_config(settings, says):
     with pytest.raises(InvalidArgument) as error:
         OffloadConfig(**settings)
     assert says in str(error.value)
 
 
-@pytest.mark.parametrize("settings, says", [
-    ({"io_engine": "libaio"}, "io_engine is 'libaio'"),
-    ({"block_bytes": 1000}, "block_bytes is 1000"),
-    ({"block_bytes": 0}, "block_bytes is 0"),
-    ({"queue_depth": 0}, "queue_depth is 0"),
-    ({"verify_reads": "yes"}, "verify_reads is 'yes'"),
-    ({"paths": 3}, "nvme.paths is 3"),
-])
+@pytest.mark.parametrize(
+    "settings, says",
+    [
+        ({"io_engine": "libaio"}, "io_engine is 'libaio'"),
+        ({"block_bytes": 1000}, "block_bytes is 1000"),
+        ({"block_bytes": 0}, "block_bytes is 0"),
+        ({"queue_depth": 0}, "queue_depth is 0"),
+        ({"verify_reads": "yes"}, "verify_reads is 'yes'"),
+        ({"paths": 3}, "nvme.paths is 3"),
+    ],
+)
 def test_bad_nvme_config(settings, says):
     with pytest.raises(InvalidArgument) as error:
         NvmeConfig(**settings)
     assert says in str(error.value)
 
 
-@pytest.mark.parametrize("name", [
-    "params", "grads", "rules", "device_bytes", "prefetch", "numa", "profile",
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "params",
+        "grads",
+        "rules",
+        "device_bytes",
+        "prefetch",
+        "numa",
+        "profile",
+    ],
+)
 def test_unavailable_settings_are_refused_by_name(name):
     with pytest.raises(Unsupported, match=f"OffloadConfig.{name}: not available"):
         OffloadConfig(**{name: 1})

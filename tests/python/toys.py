@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import warnings
+from collections.abc import Iterator
 from functools import partial
 
 import torch
+import zoffload
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
@@ -113,6 +117,44 @@ def train_engine(engine, steps: int, first: int = 0, accumulate: int = 1) -> lis
             engine.step()
             losses.append(loss.item())
     return losses
+
+
+@contextlib.contextmanager
+def opened_engines(folder) -> Iterator:
+    """A function that makes engines: of a toy by default, with make_config()'s settings. They are
+    destroyed at the end."""
+    engines = []
+
+    def open_(model=None, model_parameters=None, **config):
+        model = make_toy() if model is None else model
+        if config.get("tier") == "nvme":
+            config.setdefault("folder", folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # where tests run, the folder may be in memory
+            engine, *_ = zoffload.initialize(
+                model=model, model_parameters=model_parameters, config=make_config(**config)
+            )
+        engines.append(engine)
+        return engine
+
+    yield open_
+    for engine in engines:
+        engine.destroy()
+
+
+def assert_nothing_is_leased(engine) -> None:
+    for bucket in engine._cut.buckets:
+        assert bucket.lease_count == 0, bucket.name
+        assert bucket.forward_count == 0, bucket.name
+
+
+def assert_released(engine) -> None:
+    """No parameter shows memory of the engine's; all keep their shape."""
+    for bucket in engine._cut.buckets:
+        for record in bucket.records:
+            assert record.param.shape == record.shape, record.name
+            assert record.param.untyped_storage().nbytes() <= 4, record.name
+            assert record.param.isnan().all(), record.name
 
 
 def weights(engine) -> dict[str, Tensor]:
