@@ -2,6 +2,8 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
 
 #include "aio/probe.h"
 #include "bindings/engine.h"
@@ -53,6 +55,12 @@ nb::tuple shares(const Placement& placement) {
   return nb::make_tuple(placement.hbm, placement.host, placement.nvme);
 }
 
+// What the engine has to say goes to stderr: stdout is the user's.
+void set_up_log() {
+  spdlog::set_default_logger(spdlog::stderr_color_mt("zoffload"));
+  spdlog::set_pattern("%n: %^%l%$: %v");
+}
+
 void bind_config(nb::module_& module) {
   nb::class_<Config>(module, "Config", "A DeepSpeed config file as plain values; see parse_config.")
       .def_ro("world_size", &Config::world_size)
@@ -93,6 +101,7 @@ NB_MODULE(_core, module) {
   using namespace nb::literals;
   // An engine that is never destroyed is closed at exit, and a forked child leaks it on purpose.
   nb::set_leak_warnings(false);
+  set_up_log();
   bind_config(module);
   bind_engine(module);
   module.def("parse_config", &parse_or_raise, "json"_a, "world_size"_a = 1,

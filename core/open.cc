@@ -52,7 +52,8 @@ class LocalWorld final : public EngineWorld {
 
  private:
   Status open_memory(const Plan& plan);
-  Status open_nvme(const OpenRequest& request, uint64_t capacity_bytes, uint64_t extent_numel_max);
+  Status open_folders(const OpenRequest& request, const Plan& plan);
+  Status open_nvme(const OpenRequest& request, uint64_t capacity_bytes);
 
   SteadyClock clock_;
   HostDevice device_;
@@ -64,6 +65,8 @@ class LocalWorld final : public EngineWorld {
   HostSpan slots_;  // the arena's part for slots and gradients
   DeviceSpan hbm_;  // HBM homes, then gradient slots
   std::vector<std::unique_ptr<StoreFolder>> folders_;
+  std::vector<NvmePath> nvme_paths_;
+  NvmeOptions nvme_options_;
   std::vector<std::unique_ptr<IoQueue>> queues_;
   std::unique_ptr<HbmTier> hbm_tier_;
   std::unique_ptr<HostTier> host_tier_;
@@ -86,43 +89,51 @@ Status LocalWorld::open_memory(const Plan& plan) {
   return Status();
 }
 
-Status LocalWorld::open_nvme(const OpenRequest& request, uint64_t capacity_bytes,
-                             uint64_t extent_numel_max) {
+// Before any memory is taken: are the paths there, and is there room?
+Status LocalWorld::open_folders(const OpenRequest& request, const Plan& plan) {
+  const uint64_t capacity_bytes = plan.home_bytes[static_cast<size_t>(TierKind::kNvme)];
   if (capacity_bytes == 0) return Status();
   if (request.nvme_paths.empty()) {
     return Status(Code::kInvalidArgument, "nvme_path: it is missing, and the plan puts " +
                                               format_bytes(capacity_bytes) +
                                               " on NVMe: give a folder on a local drive");
   }
-  ZO_ASSIGN_OR_RETURN(const IoEngine engine, io_engine_named(request.io_engine));
-  NvmeOptions options;
-  options.block_bytes =
-      std::min<uint64_t>(request.io_block_bytes, slots_.size() / kPageBytes * kPageBytes);
-  options.verify = request.verify_reads;
-  options.extent_bytes_max = round_up(extent_numel_max * sizeof(float), kPageBytes);
-  std::vector<NvmePath> paths(request.nvme_paths.size());
-  const std::vector<uint64_t> file_bytes = NvmeTier::file_bytes(paths, capacity_bytes, options);
-  for (size_t i = 0; i < paths.size(); ++i) {
+  nvme_options_.verify = request.verify_reads;
+  nvme_options_.extent_bytes_max = round_up(plan.layout.subgroup_numel * sizeof(float), kPageBytes);
+  nvme_paths_.resize(request.nvme_paths.size());
+  const std::vector<uint64_t> file_bytes =
+      NvmeTier::file_bytes(nvme_paths_, capacity_bytes, nvme_options_);
+  for (size_t i = 0; i < nvme_paths_.size(); ++i) {
     const std::string& path = request.nvme_paths[i];
     const IoProbe probe = probe_path(path);
     ZO_TRY(probe.status.within("nvme_path"));
     if (probe.is_memory) {
-      spdlog::warn("zoffload: nvme_path {} is on {}, which is memory and not a disk", path,
+      spdlog::warn("nvme_path {} is on {}, which is memory and not a disk", path,
                    probe.file_system);
     }
     ZO_ASSIGN_OR_RETURN(auto folder, StoreFolder::create(path));
-    ZO_TRY(StoreFolder::check_free_bytes(path, file_bytes[i]).within("nvme_path"));
-    IoQueueOptions queue_options;
-    queue_options.depth = request.io_queue_depth;
+    ZO_TRY(StoreFolder::check_free_bytes(path, file_bytes[i]));
+    nvme_paths_[i].file = folder->file("state");
+    nvme_paths_[i].name = path;
+    folders_.push_back(std::move(folder));
+  }
+  return Status();
+}
+
+Status LocalWorld::open_nvme(const OpenRequest& request, uint64_t capacity_bytes) {
+  if (capacity_bytes == 0) return Status();
+  ZO_ASSIGN_OR_RETURN(const IoEngine engine, io_engine_named(request.io_engine));
+  IoQueueOptions queue_options;
+  queue_options.depth = request.io_queue_depth;
+  for (NvmePath& path : nvme_paths_) {
+    const bool first = queues_.empty();  // what is said of one queue holds for all
     ZO_ASSIGN_OR_RETURN(ChosenQueue chosen, open_queue(engine, queue_options));
-    if (i == 0) spdlog::debug("zoffload: {}", chosen.why);
-    if (i == 0 && engine == IoEngine::kAuto && std::string(chosen.queue->name()) != "io_uring") {
-      spdlog::warn("zoffload: {}", chosen.why);
+    if (first && engine == IoEngine::kAuto && std::string(chosen.queue->name()) != "io_uring") {
+      spdlog::warn("{}", chosen.why);
     }
     ZO_ASSIGN_OR_RETURN(const std::string unregistered, chosen.queue->register_arena(arena_));
-    if (i == 0 && !unregistered.empty()) spdlog::warn("zoffload: {}", unregistered);
-    paths[i] = {chosen.queue.get(), folder->file("state"), 1.0, path};
-    folders_.push_back(std::move(folder));
+    if (first && !unregistered.empty()) spdlog::warn("{}", unregistered);
+    path.queue = chosen.queue.get();
     queues_.push_back(std::move(chosen.queue));
   }
   auto told = std::chrono::steady_clock::now();
@@ -130,11 +141,13 @@ Status LocalWorld::open_nvme(const OpenRequest& request, uint64_t capacity_bytes
     const auto now = std::chrono::steady_clock::now();
     if (now - told < std::chrono::seconds(2)) return;
     told = now;
-    spdlog::info("zoffload: writing the swap files once, {} of {}", format_bytes(done_bytes),
+    spdlog::info("writing the swap files once, {} of {}", format_bytes(done_bytes),
                  format_bytes(total_bytes));
   };
-  ZO_ASSIGN_OR_RETURN(nvme_tier_, NvmeTier::open(std::move(paths), capacity_bytes, slots_, clock_,
-                                                 options, progress));
+  nvme_options_.block_bytes =
+      std::min<uint64_t>(request.io_block_bytes, slots_.size() / kPageBytes * kPageBytes);
+  ZO_ASSIGN_OR_RETURN(nvme_tier_, NvmeTier::open(nvme_paths_, capacity_bytes, slots_, clock_,
+                                                 nvme_options_, progress));
   return Status();
 }
 
@@ -147,9 +160,9 @@ Result<std::unique_ptr<EngineWorld>> LocalWorld::make(const OpenRequest& request
   LocalWorld& w = *world;
   ZO_ASSIGN_OR_RETURN(w.optimizer_, make_optimizer(request.optimizer_name));
   ZO_ASSIGN_OR_RETURN(Plan plan, make_plan(request.model, request.plan));
+  ZO_TRY(w.open_folders(request, plan));
   ZO_TRY(w.open_memory(plan));
-  ZO_TRY(w.open_nvme(request, plan.home_bytes[static_cast<size_t>(TierKind::kNvme)],
-                     plan.layout.subgroup_numel));
+  ZO_TRY(w.open_nvme(request, plan.home_bytes[static_cast<size_t>(TierKind::kNvme)]));
   w.communicator_ = InProcessGroup(1).rank(0, w.device_);
   w.workers_ = std::make_unique<TbbWorkers>(request.plan.workers);
 

@@ -11,6 +11,7 @@
 
 #include "core/base/check.h"
 #include "core/base/format.h"
+#include "cuda/available_memory.h"
 
 #ifndef MADV_POPULATE_WRITE  // Linux 5.14; older C libraries lack the name
 #define MADV_POPULATE_WRITE 23
@@ -70,6 +71,14 @@ Result<HostSpan> map_pages(uint64_t bytes) {
 // Maps `bytes`, remembers the pages in `owned`, and returns the part that was asked for.
 Result<HostSpan> allocate(uint64_t bytes, const char* what, std::vector<HostSpan>& owned) {
   ZO_CHECK(bytes > 0);
+  // Every page is made present, and too many would end in the kernel killing somebody.
+  const uint64_t available = available_memory_bytes();
+  if (bytes > available) {
+    return Status(Code::kOutOfMemory, format_bytes(bytes) + " (" + std::to_string(bytes) +
+                                          " bytes) of " + what + " memory are needed, " +
+                                          format_bytes(available) +
+                                          " are available: set host_bytes, or move more to nvme");
+  }
   Result<HostSpan> memory = map_pages(bytes);
   if (!memory.ok()) {
     return Status(Code::kOutOfMemory,
