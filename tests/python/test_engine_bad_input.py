@@ -180,7 +180,8 @@ def test_a_nan_gradient_skips_the_step_whole(tmp_path, where):
 
 
 SCRIPT = """
-    import sys, torch, zoffload
+    import signal, sys, torch, zoffload
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's is ignored
     sys.path.insert(0, {tests!r})
     from test_engine_bad_input import open_engine, one_step
     engine = open_engine({path!r})

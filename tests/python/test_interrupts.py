@@ -1,11 +1,7 @@
 """Ctrl-C and other exceptions that come between any two lines."""
 
 import itertools
-import os
-import signal
-import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -122,49 +118,3 @@ def test_a_backward_after_one_that_was_interrupted_at_its_end(open_engine):
         work()
         engine.step()
         assert engine.skipped_steps == 0, at
-
-
-def test_interrupt_leaves_no_file(tmp_path):
-    """Goal: Ctrl-C in the middle of training ends the process cleanly. Method: a script that tells
-    when it trains; SIGINT; no swap file stays."""
-    script = textwrap.dedent("""
-        import itertools, sys, warnings
-        import zoffload
-        from toys import make_toy, make_config, train_engine
-        warnings.simplefilter("ignore")
-        engine, *_ = zoffload.initialize(model=make_toy(), config=make_config("nvme", sys.argv[1]))
-        for step in itertools.count():
-            train_engine(engine, 1, first=step)
-            if step == 2:
-                print("training", flush=True)
-    """)
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": ":".join(sys.path)},
-    )  # fmt: skip
-    assert process.stdout.readline() == "training\n"
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert "KeyboardInterrupt" in errors
-    assert process.returncode in (1, -signal.SIGINT)
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
-
-
-def test_training_goes_on_after_an_interrupt(open_engine):
-    """Goal: KeyboardInterrupt in a forward, caught by the user, breaks nothing. Method: raise it in
-    a block; then the same bits as undisturbed training."""
-    plain, engine = open_engine(), open_engine()
-    train_engine(plain, 3)
-    train_engine(engine, 1)
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    handle = engine.module.blocks[1].up.register_forward_hook(interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        engine(batch(1))
-    handle.remove()
-    assert_nothing_is_leased(engine)
-    train_engine(engine, 2, first=1)
-    assert_same_bits(weights(engine), weights(plain))
