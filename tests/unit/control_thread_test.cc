@@ -23,6 +23,12 @@
 #include "optim/scalar_adam.h"
 #include "tiers/host_tier.h"
 
+// What a stuck engine owns is leaked on purpose: hardware may still be at it. Read by
+// LeakSanitizer.
+extern "C" const char* __lsan_default_suppressions() {
+  return "leak:StuckEngineIsGivenUp\nleak:zoffload::ControlThread::run\n";
+}
+
 namespace zoffload {
 namespace {
 
