@@ -12,7 +12,7 @@ import torch
 import zoffload
 from hypothesis import given
 from hypothesis import strategies as st
-from optim_toys import (  # noqa: E402
+from optim_toys import (
     MIXED,
     Net,
     assert_close,

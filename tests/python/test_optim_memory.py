@@ -7,7 +7,7 @@ import signal
 import pytest
 import torch
 import zoffload
-from optim_toys import (  # noqa: E402
+from optim_toys import (
     MIXED,
     Net,
     feed,

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import zoffload
-from optim_toys import (  # noqa: E402
+from optim_toys import (
     MIXED,
     Net,
     assert_close,
