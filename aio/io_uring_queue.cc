@@ -1,7 +1,6 @@
 #include "aio/io_uring_queue.h"
 
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,15 +19,25 @@ constexpr uint64_t kSlabBytes = 512ull << 20;
 // The most that the kernel moves in one call, and more than 32 bits hold: a short transfer.
 constexpr uint64_t kTransferBytesMax = 0x7ffff000;
 
-constexpr uint32_t kFixedFiles =
-    64;  // later files work too, at the price of a lookup for each request
+// Later files work too, at the price of a lookup for each request.
+constexpr uint32_t kFixedFiles = 64;
 
-constexpr uint64_t kCancelTag =
-    ~uint64_t{0};  // user_data of cancel requests; no request has this index
+// user_data of what nobody waits for: cancels, and requests that were taken back. No request has
+// this index.
+constexpr uint64_t kNobody = ~uint64_t{0};
 
-// Errors of io_uring_enter() that say "later"; the others are mistakes of ours.
+// Errors of io_uring_enter() that say "later"; the others are mistakes of ours. -EBADR says that a
+// completion was lost, which give_up_lost() sees by itself.
 bool try_again_later(int error) {
-  return error == -EAGAIN || error == -EBUSY || error == -EINTR || error == -ENOMEM;
+  switch (-error) {
+    case EAGAIN:
+    case EBUSY:
+    case EINTR:
+    case ENOMEM:
+    case ETIME:
+    case EBADR: return true;
+    default: return false;
+  }
 }
 
 }  // namespace
@@ -41,47 +50,39 @@ Result<std::unique_ptr<IoUringQueue>> IoUringQueue::create(IoQueueOptions option
 }
 
 IoUringQueue::IoUringQueue(std::unique_ptr<Ring> ring, const IoQueueOptions& options)
-    : owner_(getpid()),
-      ring_(std::move(ring)),
-      files_(options.want_direct),
-      requests_(options.depth),
-      progress_(options.depth) {
+    : FileQueue(options), ring_(std::move(ring)) {
   const std::vector<int> empty(kFixedFiles, -1);
   file_table_ = io_uring_register_files(ring_->get(), empty.data(), kFixedFiles) == 0;
 }
 
 IoUringQueue::~IoUringQueue() {
-  if (getpid() != owner_) {
-    requests_
-        .abandon();  // the ring's memory is shared with the parent: closing it is all we may do
-    return;
-  }
-  for (uint32_t i = 0; i < depth(); ++i) ZO_CHECK(!requests_.holds(i) || progress_[i].cancelled);
-  while (in_flight() > 0) {
-    if (poll() > 0) continue;
-    const int sent = io_uring_submit_and_wait(ring_->get(), 1);
-    ZO_CHECK(sent >= 0 || try_again_later(sent));
-  }
+  // The ring's memory is shared with the parent: closing it is all that a child may do.
+  if (abandoned_in_child()) return;
+  drain();
   // Closing a ring gives its pages and files back some time later; the next queue wants them now.
   if (!arena_.empty()) io_uring_unregister_buffers(ring_->get());
   if (file_table_) io_uring_unregister_files(ring_->get());
 }
 
-uint64_t IoUringQueue::alignment() const { return kPageBytes; }
-
 const char* IoUringQueue::features() const { return ring_->features(); }
 
-Result<FileId> IoUringQueue::open(const std::string& path, uint64_t bytes) {
-  ZO_ASSIGN_OR_RETURN(const FileId file, files_.open(path, bytes));
-  const int fd = files_.fd(file);
+void IoUringQueue::attached(FileId file) {
+  if (file >= fixed_files_.size()) fixed_files_.resize(file + 1);
+  const int fd = files().fd(file);
   // Refused without a table and past its end: the file then goes by its descriptor.
-  fixed_files_.push_back(io_uring_register_files_update(ring_->get(), file, &fd, 1) == 1);
-  return file;
+  fixed_files_[file] = io_uring_register_files_update(ring_->get(), file, &fd, 1) == 1;
 }
 
-Result<std::string> IoUringQueue::register_arena(HostSpan arena) {
-  ZO_CHECK(!arena_offered_);
-  arena_offered_ = true;
+// The kernel's table holds the file open by itself.
+void IoUringQueue::detaching(FileId file) {
+  if (!fixed_files_[file]) return;
+  const int none = -1;
+  const int updated = io_uring_register_files_update(ring_->get(), file, &none, 1);
+  ZO_CHECK(updated == 1);
+  fixed_files_[file] = false;
+}
+
+Result<std::string> IoUringQueue::offer(HostSpan arena) {
   std::vector<iovec> slabs;
   for (uint64_t offset = 0; offset < arena.size(); offset += kSlabBytes) {
     slabs.push_back({arena.data() + offset, std::min(kSlabBytes, arena.size() - offset)});
@@ -102,70 +103,59 @@ Result<std::string> IoUringQueue::register_arena(HostSpan arena) {
   }
 }
 
-void IoUringQueue::submit(const IoRequest& request, Completion& completion) {
-  const uint32_t index = requests_.add(request, completion);
-  progress_[index] = {};
-  to_send_.push_back(index);
+bool IoUringQueue::start(uint32_t index) {
+  io_uring* const ring = ring_->get();
+  if (!enter()) return false;  // what was refused before goes first
+  io_uring_sqe* const sqe = io_uring_get_sqe(ring);
+  ZO_CHECK(sqe != nullptr);  // the kernel has taken all others
+  prepare(sqe, index);
+  if (enter()) return true;
+  // It lies in the ring and cannot be taken out, but it may be cancelled before the kernel takes
+  // it: it becomes nothing, and is prepared anew when its turn comes.
+  io_uring_prep_nop(sqe);
+  sqe->user_data = kNobody;
+  return false;
 }
 
-uint32_t IoUringQueue::poll() {
-  uint32_t delivered = send();
-  if (in_flight() > 0) {
-    const int error = ring_->collect();
-    ZO_CHECK(error == 0 || try_again_later(error));
-  }
-  return delivered + receive();
+// Gives the kernel what lies in the ring. True if it took everything.
+bool IoUringQueue::enter() {
+  io_uring* const ring = ring_->get();
+  if (io_uring_sq_ready(ring) == 0) return true;
+  const int taken = io_uring_submit(ring);
+  ZO_CHECK(taken >= 0 || try_again_later(taken));
+  if (taken > 0) unanswered_ += static_cast<uint32_t>(taken);
+  return io_uring_sq_ready(ring) == 0;
 }
 
-void IoUringQueue::cancel() {
-  for (uint32_t i = 0; i < depth(); ++i) {
-    if (!requests_.holds(i) || progress_[i].cancelled) continue;
-    progress_[i].cancelled = true;
-    if (!progress_[i].sent) continue;  // send() will meet it
-    io_uring_sqe* sqe = io_uring_get_sqe(ring_->get());
+bool IoUringQueue::collect(uint64_t ns_max) {
+  enter();  // cancels that were refused
+  const int error = ring_->collect(ns_max);
+  ZO_CHECK(error == 0 || try_again_later(error));
+  reap();
+  return error != -EINTR;
+}
+
+void IoUringQueue::ask_back(const std::vector<uint32_t>& indices) {
+  io_uring* const ring = ring_->get();
+  for (const uint32_t index : indices) {
+    io_uring_sqe* sqe = io_uring_get_sqe(ring);
     if (sqe == nullptr) {
-      send_to_kernel();
-      sqe = io_uring_get_sqe(ring_->get());
+      enter();
+      sqe = io_uring_get_sqe(ring);
     }
-    if (sqe == nullptr) continue;  // the kernel is overrun: this one comes back in its own time
+    if (sqe == nullptr) break;  // the kernel is overrun: the rest comes back in its own time
     // By name, not by "any": what was in flight at this call, on every kernel in the same way.
     io_uring_prep_rw(IORING_OP_ASYNC_CANCEL, sqe, -1, nullptr, 0, 0);
-    sqe->addr = i;
-    sqe->user_data = kCancelTag;
+    sqe->addr = index;
+    sqe->user_data = kNobody;
   }
-  send_to_kernel();
-}
-
-// Gives to_send_ to the kernel. Delivers what was cancelled before the kernel saw it.
-uint32_t IoUringQueue::send() {
-  uint32_t delivered = 0;
-  while (!to_send_.empty()) {
-    const uint32_t index = to_send_.front();
-    if (progress_[index].cancelled) {
-      requests_.finish(index, -ECANCELED, files_.path(requests_[index].file));
-      ++delivered;
-    } else {
-      io_uring_sqe* sqe = io_uring_get_sqe(ring_->get());
-      if (sqe == nullptr) break;  // the next poll() sends the rest
-      prepare(sqe, index);
-      progress_[index].sent = true;
-    }
-    to_send_.pop_front();
-  }
-  send_to_kernel();
-  return delivered;
-}
-
-void IoUringQueue::send_to_kernel() {
-  if (io_uring_sq_ready(ring_->get()) == 0) return;
-  const int sent = io_uring_submit(ring_->get());
-  ZO_CHECK(sent >= 0 || try_again_later(sent));
+  enter();
 }
 
 void IoUringQueue::prepare(io_uring_sqe* sqe, uint32_t index) {
-  const IoRequest& request = requests_[index];
+  const IoRequest& request = this->request(index);
   const bool fixed_file = request.file < fixed_files_.size() && fixed_files_[request.file];
-  const int fd = fixed_file ? static_cast<int>(request.file) : files_.fd(request.file);
+  const int fd = fixed_file ? static_cast<int>(request.file) : files().fd(request.file);
   if (request.kind == IoRequest::Kind::kFlush) {
     io_uring_prep_fsync(sqe, fd, IORING_FSYNC_DATASYNC);
   } else {
@@ -184,33 +174,32 @@ void IoUringQueue::prepare(io_uring_sqe* sqe, uint32_t index) {
   sqe->user_data = index;
 }
 
-// Takes every completion that lies in the ring.
-uint32_t IoUringQueue::receive() {
-  uint32_t delivered = 0;
+// Takes every completion that lies in the ring. A request is cancelled at most once, so results and
+// cancels are at most twice the depth, and no ring has room for fewer. The kernel keeps the few
+// that refused requests may add, until there is room.
+void IoUringQueue::reap() {
   unsigned head = 0;
   unsigned count = 0;
   io_uring_cqe* cqe = nullptr;
   io_uring_for_each_cqe(ring_->get(), head, cqe) {
     ++count;
-    if (cqe->user_data == kCancelTag) continue;
-    if (take_result(static_cast<uint32_t>(cqe->user_data), cqe->res)) ++delivered;
+    if (cqe->user_data != kNobody) arrived(static_cast<uint32_t>(cqe->user_data), cqe->res);
   }
   io_uring_cq_advance(ring_->get(), count);
-  return delivered;
+  unanswered_ -= count;
+  if (unanswered_ > 0) give_up_lost();
 }
 
-// Delivers a result and returns true, or queues the request again where the kernel said "not now".
-bool IoUringQueue::take_result(uint32_t index, int result) {
-  if (result == -EINTR || result == -EAGAIN) {
-    if (!progress_[index].cancelled) {
-      progress_[index].sent = false;
-      to_send_.push_back(index);
-      return false;
-    }
-    result = -ECANCELED;
+// A kernel without memory may lose completions, and counts them. Once only those are missing, the
+// kernel is done with the memory of all requests, and those without a result have failed.
+void IoUringQueue::give_up_lost() {
+  const unsigned lost = __atomic_load_n(ring_->get()->cq.koverflow, __ATOMIC_ACQUIRE) - lost_;
+  if (lost < unanswered_) return;
+  lost_ += lost;
+  unanswered_ = 0;
+  for (uint32_t i = 0; i < depth(); ++i) {
+    if (started(i)) arrived(i, -EBADR);
   }
-  requests_.finish(index, result, files_.path(requests_[index].file));
-  return true;
 }
 
 bool IoUringQueue::in_one_slab(HostSpan memory) const {

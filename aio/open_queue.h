@@ -3,23 +3,28 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "aio/file_queue.h"
 #include "aio/io_queue_options.h"
 #include "core/base/status.h"
-#include "core/ports/io_queue.h"
 
 namespace zoffload {
 
-enum class IoEngine : uint8_t { kAuto, kUring, kThreads };
+enum class IoEngine : uint8_t { kAuto, kUring, kLibaio, kThreads };
+
+// "auto", "uring", "libaio", "threads".
+const char* io_engine_name(IoEngine engine);
+std::optional<IoEngine> io_engine_named(const std::string& name);
 
 struct ChosenQueue {
-  std::unique_ptr<IoQueue> queue;
+  std::unique_ptr<FileQueue> queue;
   std::string why;  // "io_uring is denied by seccomp (EPERM) ...: using 4 pread/pwrite threads"
 };
 
-// kAuto takes io_uring where it works, else threads. kUring is an error where it does not work.
-// REQUIRES: on the control thread.
+// kAuto takes io_uring where it works, else libaio where it works and `direct_expected`, else
+// threads. kUring and kLibaio are errors where they do not work. REQUIRES: on the control thread.
 Result<ChosenQueue> open_queue(IoEngine engine, const IoQueueOptions& options);
 
 }  // namespace zoffload

@@ -1,14 +1,11 @@
 #include "aio/probe.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 
 #include "aio/file.h"
 #include "aio/ring.h"
@@ -33,17 +30,6 @@ std::string file_system_name(uint32_t magic) {
   char text[16];
   std::snprintf(text, sizeof text, "0x%x", magic);
   return text;
-}
-
-// A file without a name; where the file system has none, its name is removed at once. -1 with
-// errno.
-int open_unnamed_file(const std::string& folder) {
-  const int fd = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT)) return fd;
-  std::string name = folder + "/.zoffload-probe-XXXXXX";
-  const int named = mkostemp(name.data(), O_CLOEXEC);
-  if (named >= 0) ::unlink(name.c_str());
-  return named;
 }
 
 Status unusable(int error_number, const std::string& what) {
@@ -79,16 +65,18 @@ Status describe_file_system(IoProbe& probe) {
 }
 
 Status try_file(IoProbe& probe) {
-  const int fd = open_unnamed_file(probe.folder);
-  if (fd < 0) {
-    if (errno == EACCES || errno == EROFS) {
-      return unusable(
-          errno, probe.folder + ": not writable; mount it read-write or change its owner or mode");
+  const auto file = File::create_unnamed(probe.folder, 0, false);
+  if (!file.ok()) {
+    const int error_number = file.status().error_number();
+    if (error_number == EACCES || error_number == EROFS) {
+      return unusable(error_number,
+                      probe.folder +
+                          ": not writable; mount it read-write or change its owner or "
+                          "mode");
     }
-    return Status::from_errno(errno, probe.folder + ": cannot create a file");
+    return Status::from_errno(error_number, probe.folder + ": cannot create a file");
   }
-  const DirectIo direct = probe_direct_io(fd);
-  ::close(fd);
+  const DirectIo direct = probe_direct_io(file->fd());
   probe.direct = direct.supported;
   probe.direct_alignment = direct.alignment;
   probe.why_not_direct = direct.why_not;

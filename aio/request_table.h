@@ -6,8 +6,10 @@
 #include <cerrno>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "aio/transfer_error.h"
 #include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/ports/io_queue.h"
@@ -38,16 +40,14 @@ class RequestTable {
   // Delivers the kernel's result, bytes moved or a negative errno, and frees the entry. `path`
   // names the file.
   void finish(uint32_t index, int64_t result, const std::string& path) {
-    ZO_CHECK(holds(index));
-    Completion& completion = *entries_[index].completion;
-    entries_[index] = {};
-    free_.push_back(index);
+    const IoRequest::Kind kind = entries_[index].request.kind;
     if (result < 0) {
-      completion.finish(Status::from_errno(static_cast<int>(-result), path));
+      fail(index, transfer_error(kind, static_cast<int>(-result), path));
     } else {
-      completion.finish(Status(), static_cast<uint64_t>(result));
+      take(index).finish(Status(), static_cast<uint64_t>(result));
     }
   }
+  void fail(uint32_t index, Status status) { take(index).finish(std::move(status)); }
 
   // For a forked child, whose copies of the completions nobody will ever write: gives all of them
   // back.
@@ -62,6 +62,15 @@ class RequestTable {
     IoRequest request;
     Completion* completion = nullptr;  // the caller's; null: the entry is free
   };
+
+  Completion& take(uint32_t index) {
+    ZO_CHECK(holds(index));
+    Completion& completion = *entries_[index].completion;
+    entries_[index] = {};
+    free_.push_back(index);
+    return completion;
+  }
+
   std::vector<Entry> entries_;
   std::vector<uint32_t> free_;
 };

@@ -26,9 +26,9 @@ class Ring {
   RingRung rung() const { return rung_; }
   const char* features() const;  // "single_issuer, defer_taskrun, submit_all"
 
-  // Runs the kernel's deferred work, so that what has finished appears in the completion queue.
-  // Never waits. Returns 0 or a negative errno.
-  int collect();
+  // Runs the kernel's deferred work, so that what has finished appears in the completion queue, and
+  // waits at most `ns_max` for something to be there. Returns 0 or a negative errno, -ETIME too.
+  int collect(uint64_t ns_max);
 
  private:
   Ring() = default;

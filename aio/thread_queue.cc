@@ -3,12 +3,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <thread>
-
-#include "core/base/types.h"
 
 namespace zoffload {
 namespace {
@@ -64,9 +63,14 @@ class ThreadQueue::Pool {
     wake_.notify_one();
   }
 
-  // Swaps the answers into `answers` and keeps its memory for the next. REQUIRES: it is empty.
-  void take(std::vector<Answer>& answers) {
-    const std::lock_guard lock(mutex_);
+  // Waits at most `ns_max` for an answer, swaps the answers into `answers` and keeps its memory for
+  // the next. REQUIRES: it is empty.
+  void take(std::vector<Answer>& answers, uint64_t ns_max) {
+    std::unique_lock lock(mutex_);
+    if (ns_max > 0) {
+      answered_.wait_for(lock, std::chrono::nanoseconds(ns_max),
+                         [this] { return !answers_.empty(); });
+    }
     answers_.swap(answers);
   }
 
@@ -89,12 +93,14 @@ class ThreadQueue::Pool {
       const int64_t result = perform(work.request, work.fd);
       lock.lock();
       answers_.push_back({work.index, result});
+      answered_.notify_one();
     }
   }
 
   std::vector<std::thread> threads_;  // control thread only
   std::mutex mutex_;
   std::condition_variable wake_;
+  std::condition_variable answered_;  // for the control thread
   // Guarded by mutex_:
   std::deque<Work> work_;
   std::vector<Answer> answers_;
@@ -102,58 +108,32 @@ class ThreadQueue::Pool {
 };
 
 ThreadQueue::ThreadQueue(const IoQueueOptions& options)
-    : owner_(getpid()),
-      files_(options.want_direct),
-      requests_(options.depth),
-      pool_(std::make_unique<Pool>(options.threads)) {
-  ZO_CHECK(options.depth > 0);
+    : FileQueue(options), pool_(std::make_unique<Pool>(options.threads)) {
   ZO_CHECK(options.threads > 0);
 }
 
 ThreadQueue::~ThreadQueue() {
-  if (getpid() != owner_) {
+  if (abandoned_in_child()) {
     // The threads were not copied and the mutex may be held for ever: the pool cannot be destroyed.
     static_cast<void>(pool_.release());
-    requests_.abandon();
     return;
   }
-  ZO_CHECK(in_flight() == 0 || cancelled_);
+  drain();
   pool_->stop();
-  poll();
-  ZO_CHECK(in_flight() == 0);
 }
 
-Result<FileId> ThreadQueue::open(const std::string& path, uint64_t bytes) {
-  return files_.open(path, bytes);
+bool ThreadQueue::start(uint32_t index) {
+  pool_->add({index, files().fd(request(index).file), request(index)});
+  return true;
 }
 
-Result<std::string> ThreadQueue::register_arena(HostSpan) {
-  ZO_CHECK(!arena_offered_);
-  arena_offered_ = true;  // these system calls have nothing to register
-  return std::string();
-}
-
-uint64_t ThreadQueue::alignment() const { return kPageBytes; }
-
-void ThreadQueue::submit(const IoRequest& request, Completion& completion) {
-  const uint32_t index = requests_.add(request, completion);
-  cancelled_ = false;
-  pool_->add({index, files_.fd(request.file), request});
-}
-
-uint32_t ThreadQueue::poll() {
-  pool_->take(answers_);
-  for (const Answer& answer : answers_) {
-    requests_.finish(answer.index, answer.result, files_.path(requests_[answer.index].file));
-  }
-  const auto delivered = static_cast<uint32_t>(answers_.size());
+bool ThreadQueue::collect(uint64_t ns_max) {
+  pool_->take(answers_, ns_max);
+  for (const Answer& answer : answers_) arrived(answer.index, answer.result);
   answers_.clear();
-  return delivered;
+  return true;
 }
 
-void ThreadQueue::cancel() {
-  pool_->cancel();
-  cancelled_ = true;
-}
+void ThreadQueue::ask_back(const std::vector<uint32_t>&) { pool_->cancel(); }
 
 }  // namespace zoffload

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "aio/io_uring_queue.h"
+#include "aio/libaio_queue.h"
 #include "aio/probe.h"
 #include "aio/thread_queue.h"
 #include "tests/conformance/io_queue_factories.h"
@@ -24,6 +25,15 @@ OpenedQueue open_uring(bool want_direct, RingRung rung = RingRung::kDeferTaskrun
   return {std::move(queue.value()), std::this_thread::yield, ""};
 }
 
+// Not where files would be buffered: it refuses them.
+OpenedQueue open_libaio() {
+  const IoProbe probe = probe_path(std::filesystem::current_path());
+  if (!probe.direct) return {nullptr, nullptr, "no direct files here: " + probe.why_not_direct};
+  auto queue = LibaioQueue::create({.depth = 32});
+  if (!queue.ok()) return {nullptr, nullptr, queue.status().message()};
+  return {std::move(queue.value()), std::this_thread::yield, ""};
+}
+
 OpenedQueue open_threads(bool want_direct) {
   const IoQueueOptions options = {.depth = 32, .want_direct = want_direct};
   return {std::make_unique<ThreadQueue>(options), std::this_thread::yield, ""};
@@ -34,11 +44,22 @@ const IoQueueRow kAioRows[] = {
     {"io_uring_buffered", [] { return open_uring(false); }},
     {"io_uring_coop_taskrun", [] { return open_uring(true, RingRung::kCoopTaskrun); }},
     {"io_uring_plain", [] { return open_uring(true, RingRung::kPlain); }},
+    {"libaio", open_libaio},
     {"threads", [] { return open_threads(true); }},
     {"threads_buffered", [] { return open_threads(false); }},
 };
 
-class AioQueueTest : public IoQueueTest {};
+class AioQueueTest : public IoQueueTest {
+ protected:
+  FileQueue& file_queue() { return dynamic_cast<FileQueue&>(*queue_); }
+
+  File unnamed(uint64_t bytes) {
+    const bool direct = GetParam().name.find("buffered") == std::string::npos;
+    auto file = File::create_unnamed(folder_.path(), bytes, direct);
+    ZO_CHECK(file.ok());
+    return std::move(file.value());
+  }
+};
 
 INSTANTIATE_TEST_SUITE_P(Aio, IoQueueTest, testing::ValuesIn(kAioRows), row_name);
 INSTANTIATE_TEST_SUITE_P(Aio, AioQueueTest, testing::ValuesIn(kAioRows), row_name);
@@ -189,6 +210,131 @@ TEST_P(AioQueueTest, ForkedChildDestroysOnlyItsCopy) {
   }
   ASSERT_TRUE(read_all(*queue_, pump_, file, 0, to.span()).ok());
   EXPECT_TRUE(same_bytes(from.span(), to.span()));
+}
+
+// Goal: wait() ends when there is something to deliver, not before and not only at its limit.
+// Method: never yield or sleep: every wait() without a limit is followed by a poll() that delivers.
+TEST_P(AioQueueTest, WaitEndsWithSomethingToDeliver) {
+  const uint32_t depth = queue_->depth();
+  const FileId file = open_file("wait", depth * kPage);
+  AlignedMemory memory(depth * kPage);
+  std::deque<Completion> completions(depth);
+  for (int round = 0; round < 20; ++round) {
+    for (uint32_t i = 0; i < depth; ++i) {
+      queue_->submit({Kind::kWrite, file, i * kPage, memory.part(i * kPage, kPage)},
+                     completions[i]);
+    }
+    uint32_t delivered = 0;
+    while (delivered < depth) {
+      file_queue().wait(~uint64_t{0});
+      file_queue().wait(~uint64_t{0});  // it is still to be delivered: no second wait
+      const uint32_t count = queue_->poll();
+      ASSERT_GT(count, 0u);
+      delivered += count;
+    }
+  }
+}
+
+// Goal: wait() does not wait for nothing. Method: no limit, nothing in flight, before and after a
+// request; then with all cancelled.
+TEST_P(AioQueueTest, WaitReturnsWithNothingInFlight) {
+  file_queue().wait(~uint64_t{0});
+  const FileId file = open_file("nothing", kPage);
+  AlignedMemory memory(kPage);
+  run(*queue_, pump_, {Kind::kWrite, file, 0, memory.span()});
+  file_queue().wait(~uint64_t{0});
+  Completion completion;
+  queue_->submit({Kind::kWrite, file, 0, memory.span()}, completion);
+  queue_->cancel();
+  file_queue().wait(~uint64_t{0});
+  EXPECT_EQ(queue_->poll(), 1u);
+}
+
+// Goal: an id that is given out again means the new file, in the kernel's tables too. Method: adopt
+// a file, write, release, adopt another, write other bytes; read both through descriptors of ours.
+TEST_P(AioQueueTest, ReleasedIdsAreReused) {
+  AlignedMemory memory(kPage);
+  AlignedMemory seen(kPage);
+  const FileId kept = open_file("kept", kPage);
+  FileId last = kept;
+  for (int round = 0; round < 3; ++round) {
+    File file = unnamed(kPage);
+    const int ours = dup(file.fd());
+    const FileId id = file_queue().adopt(std::move(file));
+    EXPECT_NE(id, kept);
+    if (round > 0) {
+      EXPECT_EQ(id, last);
+    }
+    std::mt19937_64 random(round);
+    fill_random(memory.span(), random);
+    ASSERT_TRUE(write_all(*queue_, pump_, id, 0, memory.span()).ok());
+    file_queue().release(id);
+    const Outcome gone = run(*queue_, pump_, {Kind::kRead, id, 0, seen.span()});
+    EXPECT_EQ(gone.status.error_number(), EBADF) << gone.status.to_string();
+    ASSERT_EQ(pread(ours, seen.span().data(), kPage, 0), static_cast<ssize_t>(kPage));
+    EXPECT_TRUE(same_bytes(memory.span(), seen.span())) << round;
+    ::close(ours);
+    last = id;
+  }
+}
+
+// Goal: a released file is closed, in the kernel's tables too. Method: a write lease is given only
+// on a file that nobody else has open.
+TEST_P(AioQueueTest, ReleaseClosesTheFile) {
+  const FileId file = open_file("closed", kPage);
+  AlignedMemory memory(kPage);
+  ASSERT_TRUE(write_all(*queue_, pump_, file, 0, memory.span()).ok());
+  const int fd = ::open(folder_.file("closed").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(fd, 0);
+  if (fcntl(fd, F_SETLEASE, F_WRLCK) == 0 || errno != EAGAIN) {
+    ::close(fd);
+    GTEST_SKIP() << "no leases on this file system";
+  }
+  file_queue().release(file);
+  int leased = -1;
+  // The kernel may drop its reference a little later.
+  for (int i = 0; i < 100'000 && leased != 0; ++i) {
+    leased = fcntl(fd, F_SETLEASE, F_WRLCK);
+    if (leased != 0) pump_();
+  }
+  EXPECT_EQ(leased, 0);
+  ::close(fd);
+}
+
+// Goal: releasing a file in use, or twice, is our mistake. Method: in a process that dies of it.
+TEST_P(AioQueueTest, ReleaseInUseIsAMistake) {
+  queue_.reset();
+  const auto release = [this](bool in_use) {
+    AlignedMemory memory(kPage);
+    Completion completion;
+    OpenedQueue other = GetParam().open();
+    auto& queue = dynamic_cast<FileQueue&>(*other.queue);
+    const FileId file = *queue.open(folder_.file("in_use"), kPage);
+    if (in_use) queue.submit({Kind::kWrite, file, 0, memory.span()}, completion);
+    queue.release(file);
+    queue.release(file);
+  };
+  EXPECT_DEATH(release(true), "check failed at .*file_queue.cc");
+  std::filesystem::remove(folder_.file("in_use"));
+  EXPECT_DEATH(release(false), "check failed at .*file_queue.cc");
+}
+
+// Goal: cancels take no completion's place. Method: everything the queue takes is cancelled, again
+// and again, and with a second cancel() on top; nothing is lost.
+TEST_P(AioQueueTest, CancelsNeverOverrunTheQueue) {
+  const uint32_t depth = queue_->depth();
+  const FileId file = open_file("overrun", depth * kPage);
+  AlignedMemory memory(depth * kPage);
+  std::deque<Completion> completions(depth);
+  for (int round = 0; round < 50; ++round) {
+    for (uint32_t i = 0; i < depth; ++i) {
+      queue_->submit({Kind::kRead, file, i * kPage, memory.part(i * kPage, kPage)}, completions[i]);
+    }
+    queue_->cancel();
+    queue_->cancel();
+    drain(*queue_, pump_);
+    for (const Completion& completion : completions) ASSERT_TRUE(completion.done());
+  }
 }
 
 }  // namespace

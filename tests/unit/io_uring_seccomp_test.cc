@@ -1,40 +1,22 @@
 // What happens where a system call is forbidden or missing, or locked memory limited: containers
 // and older kernels, imitated in a forked child with a seccomp filter or a resource limit.
 #include <gtest/gtest.h>
-#include <linux/audit.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 
 #include <cerrno>
-#include <cstddef>
 #include <thread>
 
 #include "aio/io_uring_queue.h"
 #include "aio/open_queue.h"
 #include "aio/probe.h"
 #include "tests/conformance/io_queue_helpers.h"
+#include "tests/unit/seccomp_filter.h"
 
 namespace zoffload::test {
 namespace {
 
 constexpr uint64_t kPage = kPageBytes;
-
-// Makes one system call fail with `error_number` in this process, as a container's profile does.
-bool deny(unsigned call, unsigned error_number) {
-  sock_filter program[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error_number),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog filter = {static_cast<unsigned short>(std::size(program)), program};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
-}
 
 // Writes and reads a few pages through the queue. Returns "" or what went wrong.
 std::string moves_bytes(IoQueue& queue, const std::string& path, HostSpan memory) {
@@ -65,27 +47,55 @@ const Denial kDenials[] = {
 
 class IoUringDenied : public testing::TestWithParam<Denial> {};
 
-// Goal: where io_uring is denied, kAuto moves bytes with threads and says why, kUring is an error,
-// and the probe names the state. Method: a seccomp filter in a forked child.
+// Opens kAuto's queue and moves bytes. Returns "" or what is wrong: another queue than `name`, or
+// `words` are not in its reason.
+std::string falls_back(bool direct_expected, const std::string& name, const std::string& words,
+                       const std::string& path) {
+  auto chosen = open_queue(IoEngine::kAuto, {.direct_expected = direct_expected});
+  if (!chosen.ok()) return chosen.status().to_string();
+  if (chosen->queue->name() != name) return std::string("it is ") + chosen->queue->name();
+  if (chosen->why.find(words) == std::string::npos) return "why: " + chosen->why;
+  const AlignedMemory memory(16 * kPage);
+  return moves_bytes(*chosen->queue, path, memory.span());
+}
+
+// Goal: where io_uring is denied, kAuto moves bytes with threads, or with libaio where files are
+// direct, and says why; kUring is an error, and the probe names the state. Method: a seccomp filter
+// in a forked child.
 TEST_P(IoUringDenied, FallsBackAndSaysWhy) {
   const UringProbe before = probe_uring();
   if (before.state != UringState::kReady) GTEST_SKIP() << before.why;
   const Denial& denial = GetParam();
   const TempFolder folder;
+  const bool direct = probe_path(folder.path()).direct;
   const std::string complaint = run_in_child([&]() -> std::string {
     if (!deny(denial.call, denial.error_number)) return "no seccomp filter could be installed";
-    auto chosen = open_queue(IoEngine::kAuto, {});
-    if (!chosen.ok()) return chosen.status().to_string();
-    if (chosen->queue->name() != std::string("threads")) return "not the threads";
-    if (chosen->why.find(denial.words) == std::string::npos) return "why: " + chosen->why;
-    if (chosen->why.find("4 pread/pwrite threads") == std::string::npos)
-      return "why: " + chosen->why;
+    const std::string threads = falls_back(false, "threads", denial.words, folder.file("threads"));
+    if (!threads.empty()) return threads;
+    if (direct) {
+      const std::string libaio = falls_back(true, "libaio", denial.words, folder.file("libaio"));
+      if (!libaio.empty()) return libaio;
+    }
     const auto demanded = open_queue(IoEngine::kUring, {});
     if (demanded.ok() || demanded.status().code() != Code::kUnsupported)
       return "kUring is no error";
-    if (probe_uring().state != denial.state) return "state: " + probe_uring().why;
-    const AlignedMemory memory(16 * kPage);
-    return moves_bytes(*chosen->queue, folder.file("fallback"), memory.span());
+    return probe_uring().state == denial.state ? "" : "state: " + probe_uring().why;
+  });
+  EXPECT_EQ(complaint, "");
+}
+
+// Goal: where libaio is denied too, threads move the bytes, both reasons are said, and kLibaio is
+// an error. Method: the same, with a second filter.
+TEST_P(IoUringDenied, ThreadsAreLeftWithoutLibaio) {
+  const Denial& denial = GetParam();
+  const TempFolder folder;
+  const std::string complaint = run_in_child([&]() -> std::string {
+    if (!deny(denial.call, denial.error_number)) return "no seccomp filter could be installed";
+    if (!deny(__NR_io_setup, EPERM)) return "no second filter";
+    const auto demanded = open_queue(IoEngine::kLibaio, {});
+    if (demanded.ok() || demanded.status().code() != Code::kUnsupported)
+      return "kLibaio is no error";
+    return falls_back(true, "threads", "libaio is denied (EPERM)", folder.file("both"));
   });
   EXPECT_EQ(complaint, "");
 }
@@ -168,30 +178,6 @@ TEST(IoUringMemlock, RegistrationFailsSoftly) {
     return moves_bytes(*queue.value(), folder.file("unregistered"), memory.span());
   });
   EXPECT_EQ(complaint, "");
-}
-
-// Goal: what was cancelled before the kernel saw it never reaches the file. Method: submit, cancel,
-// poll, read.
-TEST(IoUringCancel, AnUnsentRequestIsNeverSent) {
-  const UringProbe probe = probe_uring();
-  if (probe.state != UringState::kReady) GTEST_SKIP() << probe.why;
-  const TempFolder folder;
-  const AlignedMemory memory(kPage);
-  const AlignedMemory zeros(kPage);
-  auto queue = IoUringQueue::create({});
-  ASSERT_TRUE(queue.ok()) << queue.status().to_string();
-  const auto file = queue.value()->open(folder.file("unsent"), kPage);
-  ASSERT_TRUE(file.ok()) << file.status().to_string();
-  std::mt19937_64 random(1);
-  fill_random(memory.span(), random);
-  Completion completion;
-  queue.value()->submit({IoRequest::Kind::kWrite, *file, 0, memory.span()}, completion);
-  queue.value()->cancel();
-  EXPECT_TRUE(completion.pending());
-  EXPECT_EQ(queue.value()->poll(), 1u);
-  EXPECT_EQ(completion.status().code(), Code::kTimeout);
-  ASSERT_TRUE(read_all(*queue.value(), std::this_thread::yield, *file, 0, memory.span()).ok());
-  EXPECT_TRUE(same_bytes(memory.span(), zeros.span()));
 }
 
 // Goal: an arena larger than the kernel takes in one piece is registered in several, and a request
