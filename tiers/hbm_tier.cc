@@ -9,7 +9,7 @@ HbmTier::HbmTier(Device& device, DeviceSpan arena)
   ZO_CHECK(arena.address() % kPageBytes == 0);
 }
 
-void HbmTier::do_load(Extent from, HostSpan to, Completion& completion) {
+void HbmTier::do_load(Extent from, HostSpan to, Urgency, Completion& completion) {
   device_.copy_to_host(device_bytes(from), to.first(from.bytes), completion);
 }
 

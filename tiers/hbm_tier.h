@@ -21,7 +21,7 @@ class HbmTier : public Tier {
   uint32_t poll() override { return device_.poll(); }
 
  private:
-  void do_load(Extent from, HostSpan to, Completion& completion) override;
+  void do_load(Extent from, HostSpan to, Urgency, Completion& completion) override;
   void do_store(HostSpan from, Extent to, Completion& completion) override;
 
   Device& device_;

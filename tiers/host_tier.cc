@@ -19,7 +19,7 @@ HostSpan HostTier::host_bytes(Extent extent) {
   return arena_.subspan(extent.offset, extent.bytes);
 }
 
-void HostTier::do_load(Extent from, HostSpan to, Completion& completion) {
+void HostTier::do_load(Extent from, HostSpan to, Urgency, Completion& completion) {
   start(host_bytes(from), to.first(from.bytes), completion);
 }
 

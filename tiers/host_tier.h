@@ -25,7 +25,7 @@ class HostTier : public Tier {
     Completion* completion;
   };
 
-  void do_load(Extent from, HostSpan to, Completion& completion) override;
+  void do_load(Extent from, HostSpan to, Urgency, Completion& completion) override;
   void do_store(HostSpan from, Extent to, Completion& completion) override;
   void start(HostSpan from, HostSpan to, Completion& completion);
 

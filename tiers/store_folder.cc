@@ -6,6 +6,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -48,6 +49,20 @@ bool is_swap_file_name(const std::string& name) {
   return name.starts_with("zo-") && name.ends_with(".dat");
 }
 
+// What is not followed: a link is nothing of ours.
+fs::file_type type_of(const fs::path& path) {
+  std::error_code error;
+  return fs::symlink_status(path, error).type();
+}
+
+bool is_store(const fs::path& path) {
+  return is_folder_name(path.filename()) && type_of(path) == fs::file_type::directory;
+}
+
+bool is_swap_file(const fs::path& path) {
+  return is_swap_file_name(path.filename()) && type_of(path) == fs::file_type::regular;
+}
+
 std::vector<fs::path> entries(const std::string& folder) {
   std::vector<fs::path> paths;
   std::error_code error;
@@ -57,30 +72,72 @@ std::vector<fs::path> entries(const std::string& folder) {
   return paths;
 }
 
-// Removes what we know to be ours. The folder stays if anything else lies in it. REQUIRES: its lock
-// is held.
-void remove_folder(const std::string& folder) {
+// Removes what we know to be ours. The folder stays if anything else lies in it. Returns the errno
+// of the first of our files that could not be removed, or 0. REQUIRES: its lock is held.
+int remove_folder(const std::string& folder) {
+  int error_number = 0;
+  bool is_foreign = false;
+  const auto note_error = [&error_number](int result) {
+    if (result != 0 && error_number == 0 && errno != ENOENT) error_number = errno;
+  };
   for (const fs::path& path : entries(folder)) {
-    if (is_swap_file_name(path.filename())) unlink(path.c_str());
+    if (is_swap_file(path)) {
+      note_error(unlink(path.c_str()));
+    } else if (path.filename() != "lock") {
+      is_foreign = true;
+    }
   }
-  unlink(lock_file(folder).c_str());
-  rmdir(folder.c_str());
+  note_error(unlink(lock_file(folder).c_str()));
+  const int result = rmdir(folder.c_str());
+  if (!is_foreign) note_error(result);
+  return error_number;
+}
+
+// Opens the lock of a folder and says whether its owner lives. The lock is ours if it is stale, for
+// as long as `lock` (-1: not open) is.
+FoundStore::State try_lock(const std::string& folder, int& lock) {
+  lock = ::open(lock_file(folder).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (lock < 0) {
+    return errno == ENOENT ? FoundStore::State::kNoLock : FoundStore::State::kNoAccess;
+  }
+  struct stat info;
+  if (fstat(lock, &info) != 0 || !S_ISREG(info.st_mode)) return FoundStore::State::kNoLock;
+  if (flock(lock, LOCK_EX | LOCK_NB) == 0) return FoundStore::State::kStale;
+  return errno == EWOULDBLOCK ? FoundStore::State::kLive : FoundStore::State::kNoAccess;
 }
 
 // A folder without a lock file may be one that a job is just making: it is left alone.
-void remove_if_stale(const std::string& folder) {
-  const int lock = ::open(lock_file(folder).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-  if (lock < 0) return;
-  if (flock(lock, LOCK_EX | LOCK_NB) == 0) remove_folder(folder);
-  close(lock);
+FoundStore::State remove_if_stale(const std::string& folder, int& error_number) {
+  int lock = -1;
+  const FoundStore::State state = try_lock(folder, lock);
+  if (state == FoundStore::State::kStale) error_number = remove_folder(folder);
+  if (lock >= 0) close(lock);
+  return state;
 }
 
 void remove_stale_folders(const std::string& nvme_path) {
   for (const fs::path& path : entries(nvme_path)) {
-    std::error_code error;
-    const bool is_folder = fs::symlink_status(path, error).type() == fs::file_type::directory;
-    if (is_folder && is_folder_name(path.filename())) remove_if_stale(path);
+    int ignored = 0;  // what cannot be removed is the next job's to try, and no reason to fail
+    if (is_store(path)) remove_if_stale(path, ignored);
   }
+}
+
+FoundStore look_at(const fs::path& folder) {
+  FoundStore found;
+  found.path = folder;
+  int lock = -1;
+  found.state = try_lock(folder, lock);
+  if (lock >= 0) close(lock);
+  for (const fs::path& path : entries(folder)) {
+    struct stat info;
+    if (is_swap_file(path)) {
+      if (lstat(path.c_str(), &info) == 0) found.bytes += uint64_t(info.st_blocks) * 512;
+    } else if (path.filename() != "lock") {
+      found.foreign_files.push_back(path.filename());
+    }
+  }
+  std::sort(found.foreign_files.begin(), found.foreign_files.end());
+  return found;
 }
 
 // Another job that looks for stale folders may hold a young lock for a moment.
@@ -166,6 +223,34 @@ Status StoreFolder::check_free_bytes(const std::string& nvme_path, uint64_t byte
                                        format_bytes(free_bytes) + " (" +
                                        std::to_string(free_bytes) +
                                        " bytes) free; free some space, or add another nvme_path");
+}
+
+Result<std::vector<FoundStore>> find_stores(const std::string& nvme_path) {
+  std::error_code error;
+  fs::directory_iterator it(nvme_path, error);
+  if (error) {
+    return Status(Code::kInvalidArgument, nvme_path + ": " + error.message(), error.value());
+  }
+  std::vector<FoundStore> stores;
+  for (const fs::path& path : entries(nvme_path)) {
+    if (is_store(path)) stores.push_back(look_at(path));
+  }
+  std::sort(stores.begin(), stores.end(),
+            [](const FoundStore& a, const FoundStore& b) { return a.path < b.path; });
+  return stores;
+}
+
+Result<Removal> remove_stale_store(const std::string& path) {
+  if (!is_store(path)) return Removal::kNotStale;
+  int error_number = 0;
+  if (remove_if_stale(path, error_number) != FoundStore::State::kStale) {
+    return Removal::kNotStale;
+  }
+  if (error_number != 0) {
+    const Status status = Status::from_errno(error_number, path + ": cannot be removed");
+    return Status(Code::kIoError, status.message(), error_number);
+  }
+  return type_of(path) == fs::file_type::not_found ? Removal::kGone : Removal::kFolderKept;
 }
 
 std::string StoreFolder::file(std::string_view name) const {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/status.h"
 
@@ -38,5 +39,32 @@ class StoreFolder {
   const int lock_;     // file descriptor; the flock goes when it is closed
   const pid_t owner_;  // the process that made the folder
 };
+
+// A folder with the name of a store, as it was found.
+struct FoundStore {
+  enum class State : uint8_t {
+    kLive,      // its owner holds the lock
+    kStale,     // its owner is dead
+    kNoLock,    // no lock file: a job may just be making it, or it is not ours
+    kNoAccess,  // the lock cannot be looked at, mostly because another user owns it
+  };
+
+  std::string path;
+  State state = State::kNoAccess;
+  uint64_t bytes = 0;                      // on the drive, of its swap files
+  std::vector<std::string> foreign_files;  // names of what is not ours; the folder stays for them
+};
+
+// The stores right below `nvme_path`, by name. kInvalidArgument if that is no folder or unreadable.
+Result<std::vector<FoundStore>> find_stores(const std::string& nvme_path);
+
+enum class Removal : uint8_t {
+  kGone,
+  kFolderKept,  // our files are gone, but something foreign lies in the folder
+  kNotStale,    // nothing was touched: by now somebody holds the lock, or there is no such store
+};
+
+// Removes a store whose owner is dead. kIoError if what is ours could not be removed.
+Result<Removal> remove_stale_store(const std::string& path);
 
 }  // namespace zoffload

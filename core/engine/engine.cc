@@ -340,6 +340,7 @@ EngineStats Engine::stats() const {
   for (size_t i = 0; i < kTierCount; ++i) {
     if (ports_.tiers[i] == nullptr) continue;
     stats.loaded_bytes[i] = ports_.tiers[i]->loaded_bytes();
+    stats.demanded_bytes[i] = ports_.tiers[i]->demanded_bytes();
     stats.stored_bytes[i] = ports_.tiers[i]->stored_bytes();
   }
   stats.gathered_bytes_max = leases_.bytes_max();

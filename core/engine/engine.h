@@ -42,7 +42,8 @@ struct EngineOptions {
 };
 
 struct EngineStats {
-  std::array<uint64_t, kTierCount> loaded_bytes{};  // by TierKind, since open()
+  std::array<uint64_t, kTierCount> loaded_bytes{};    // by TierKind, since open()
+  std::array<uint64_t, kTierCount> demanded_bytes{};  // of the loaded, while the user waited
   std::array<uint64_t, kTierCount> stored_bytes{};
   uint64_t gathered_bytes_max = 0;  // high-water mark of gathered buckets
   uint64_t on_demand_count = 0;     // gathers that the user had to wait for

@@ -79,7 +79,8 @@ Task<Status> Flows::fetch(SubgroupId subgroup, DeviceSpan to) {
     staged = std::move(*slot);
     from = p_.swap.staging_bytes(staged, round_up(home.extent.bytes, kPageBytes));
     Operation load("the load of parameters");
-    p_.swap.load(subgroup, Role::kParam, from, load);
+    const BucketId bucket = p_.plan.layout.subgroups[subgroup].bucket;
+    p_.swap.load(subgroup, Role::kParam, from, p_.leases.urgency(bucket), load);
     status = co_await load;
     ZO_CO_TRY(status);
   }
@@ -218,9 +219,9 @@ Task<Status> Flows::update(SubgroupId subgroup) {
 
   const BucketLayout& bucket = bucket_of(subgroup);
   OperationSet reads("loads of state");
-  buffer.load(bucket.has_master() ? Role::kMaster : Role::kParam, reads);
-  buffer.load(Role::kExpAvg, reads);
-  buffer.load(Role::kExpAvgSq, reads);
+  buffer.load(bucket.has_master() ? Role::kMaster : Role::kParam, Urgency::kPrefetch, reads);
+  buffer.load(Role::kExpAvg, Urgency::kPrefetch, reads);
+  buffer.load(Role::kExpAvgSq, Urgency::kPrefetch, reads);
   status = co_await reads.all();
   ZO_CO_TRY(status);
   status = co_await p_.step.norm_known();  // the reads did not need it; the arithmetic does
@@ -343,7 +344,7 @@ Task<Status> Flows::read_segment(SubgroupId subgroup, Segment segment, Role role
   status = co_await acquire_if_needed(buffer);
   ZO_CO_TRY(status);
   OperationSet reads("loads of state");
-  buffer.load(role, reads);
+  buffer.load(role, Urgency::kDemand, reads);
   status = co_await reads.all();
   ZO_CO_TRY(status);
   const DType dtype = role_dtype(bucket_of(subgroup), role, DType::kFloat32);
@@ -383,8 +384,8 @@ Task<Status> Flows::write_segment(SubgroupId subgroup, Segment segment, Role rol
   const Role twin = role == Role::kParam ? Role::kMaster : Role::kParam;
   const bool has_twin = weights && bucket.has_master() && !buffer.bytes(twin).empty();
   OperationSet reads("loads of state");
-  buffer.load(role, reads);
-  if (has_twin) buffer.load(twin, reads);
+  buffer.load(role, Urgency::kDemand, reads);
+  if (has_twin) buffer.load(twin, Urgency::kDemand, reads);
   status = co_await reads.all();
   ZO_CO_TRY(status);
 

@@ -17,6 +17,7 @@ Leases::Leases(const Plan& plan, const Failure& failure)
 
 std::vector<BucketId> Leases::access(BucketId bucket) {
   ++access_count_;
+  awaited_ = bucket;
   schedule_.access(bucket);
   const std::vector<BucketId> ahead = schedule_.upcoming(plan_.prefetch);
   const bool crowded = full() && state(bucket) == State::kAbsent;
@@ -85,6 +86,7 @@ void Leases::publish(BucketId bucket) {
 void Leases::lease(BucketId bucket) {
   ZO_CHECK(buckets_[bucket].state == State::kHere);
   ++buckets_[bucket].lease_count;
+  awaited_.reset();
 }
 
 bool Leases::release(BucketId bucket) {
@@ -109,6 +111,7 @@ void Leases::expire(BucketId bucket) {
 
 std::vector<BucketId> Leases::drop_all(bool leased_too) {
   ++access_count_;
+  awaited_.reset();
   Orders orders;
   for (BucketId bucket = 0; bucket < buckets_.size(); ++bucket) {
     if (leased_too) buckets_[bucket].lease_count = 0;

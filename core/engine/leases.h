@@ -7,12 +7,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/engine/failure.h"
 #include "core/plan/plan.h"
 #include "core/plan/schedule.h"
+#include "core/ports/tier.h"
 
 namespace zoffload {
 
@@ -56,6 +58,11 @@ class Leases {
   // at_rest(). Returns those whose memory the user is to free.
   std::vector<BucketId> drop_all(bool leased_too);
 
+  // Of the loads of a gather that start now: the user waits for the bucket from access() to
+  // lease().
+  Urgency urgency(BucketId bucket) const {
+    return bucket == awaited_ ? Urgency::kDemand : Urgency::kPrefetch;
+  }
   State state(BucketId bucket) const { return buckets_[bucket].state; }
   uint32_t lease_count(BucketId bucket) const { return buckets_[bucket].lease_count; }
   DeviceSpan memory(BucketId bucket) const { return buckets_[bucket].memory; }
@@ -96,6 +103,7 @@ class Leases {
   const Failure& failure_;
   ScheduleBook schedule_;
   std::vector<Bucket> buckets_;
+  std::optional<BucketId> awaited_;  // by the user, who asks for one at a time
   uint64_t bytes_now_ = 0;
   uint64_t bytes_max_ = 0;
   uint64_t prefetched_count_ = 0;

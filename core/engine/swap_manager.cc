@@ -57,10 +57,11 @@ Status SwapManager::allocate_homes(const Plan& plan, const Tiers& tiers) {
   return Status();
 }
 
-void SwapManager::load(SubgroupId subgroup, Role role, HostSpan to, Completion& completion) {
+void SwapManager::load(SubgroupId subgroup, Role role, HostSpan to, Urgency urgency,
+                       Completion& completion) {
   const Home& from = home(subgroup, role);
   ZO_CHECK(from.exists());
-  from.tier->load(from.extent, to, completion);
+  from.tier->load(from.extent, to, urgency, completion);
 }
 
 void SwapManager::store(HostSpan from, SubgroupId subgroup, Role role, Completion& completion) {

@@ -44,7 +44,7 @@ class SwapManager {
   HostSpan gradient_home(SubgroupId subgroup) const { return records_[subgroup].gradient; }
 
   // One role between its home and `memory`: the role's bytes, rounded up to kPageBytes.
-  void load(SubgroupId subgroup, Role role, HostSpan to, Completion& completion);
+  void load(SubgroupId subgroup, Role role, HostSpan to, Urgency urgency, Completion& completion);
   void store(HostSpan from, SubgroupId subgroup, Role role, Completion& completion);
 
   SlotPool& update_slots() { return update_slots_; }

@@ -43,8 +43,8 @@ class UpdateBuffer {
   HostSpan bytes(Role role) const { return bytes_[index(role)]; }
   bool travels(Role role) const { return travels_[index(role)]; }
 
-  void load(Role role, OperationSet& reads) {
-    if (travels(role)) swap_.load(subgroup_, role, bytes(role), reads.add());
+  void load(Role role, Urgency urgency, OperationSet& reads) {
+    if (travels(role)) swap_.load(subgroup_, role, bytes(role), urgency, reads.add());
   }
   void store(Role role, OperationSet& writes) {
     if (travels(role)) swap_.store(bytes(role), subgroup_, role, writes.add());

@@ -32,10 +32,11 @@ void Tier::check_span(Extent extent, HostSpan memory) const {
   ZO_CHECK(reinterpret_cast<uintptr_t>(memory.data()) % kPageBytes == 0);
 }
 
-void Tier::load(Extent from, HostSpan to, Completion& completion) {
+void Tier::load(Extent from, HostSpan to, Urgency urgency, Completion& completion) {
   check_span(from, to);
   loaded_bytes_ += from.bytes;
-  do_load(from, to, completion);
+  if (urgency == Urgency::kDemand) demanded_bytes_ += from.bytes;
+  do_load(from, to, urgency, completion);
 }
 
 void Tier::store(HostSpan from, Extent to, Completion& completion) {

@@ -12,6 +12,12 @@
 
 namespace zoffload {
 
+// How soon the bytes of a load are needed.
+enum class Urgency : uint8_t {
+  kDemand,    // somebody waits for them now
+  kPrefetch,  // ahead of their use
+};
+
 class Tier {
  public:
   Tier(TierKind kind, uint64_t capacity_bytes) : kind_(kind), capacity_bytes_(capacity_bytes) {}
@@ -22,8 +28,9 @@ class Tier {
   TierKind kind() const { return kind_; }
   uint64_t capacity_bytes() const { return capacity_bytes_; }
   uint64_t used_bytes() const { return used_bytes_; }
-  uint64_t loaded_bytes() const { return loaded_bytes_; }  // by load(), since the start
-  uint64_t stored_bytes() const { return stored_bytes_; }  // by store()
+  uint64_t loaded_bytes() const { return loaded_bytes_; }      // by load(), since the start
+  uint64_t demanded_bytes() const { return demanded_bytes_; }  // of these, with kDemand
+  uint64_t stored_bytes() const { return stored_bytes_; }      // by store()
 
   // A page-aligned range of `bytes` (any number above 0), at open() only. Its bytes read as zero
   // until stored. Extents live as long as their tier. kOutOfSpace says how many bytes are missing.
@@ -32,7 +39,7 @@ class Tier {
   // Moves the whole extent. REQUIRES: allocated here; to.size() == extent.bytes rounded up to
   // kPageBytes; no other operation on the extent in flight. The bytes past extent.bytes in `to` are
   // unspecified.
-  void load(Extent from, HostSpan to, Completion& completion);
+  void load(Extent from, HostSpan to, Urgency urgency, Completion& completion);
   void store(HostSpan from, Extent to, Completion& completion);
 
   // The bytes themselves, where the CPU, or the device, can address them; else empty.
@@ -43,7 +50,7 @@ class Tier {
   virtual void cancel() {}               // as IoQueue::cancel()
 
  protected:
-  virtual void do_load(Extent from, HostSpan to, Completion& completion) = 0;
+  virtual void do_load(Extent from, HostSpan to, Urgency urgency, Completion& completion) = 0;
   virtual void do_store(HostSpan from, Extent to, Completion& completion) = 0;
 
   // Called by allocate() with each new extent, for a tier that keeps extents elsewhere than at
@@ -57,6 +64,7 @@ class Tier {
   const uint64_t capacity_bytes_;
   uint64_t used_bytes_ = 0;
   uint64_t loaded_bytes_ = 0;
+  uint64_t demanded_bytes_ = 0;
   uint64_t stored_bytes_ = 0;
 };
 

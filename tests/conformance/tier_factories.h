@@ -12,6 +12,7 @@
 #include "core/ports/tier.h"
 #include "cuda/host_device.h"
 #include "tests/conformance/memory_queue.h"
+#include "tests/conformance/sim_factories.h"
 #include "tiers/hbm_tier.h"
 #include "tiers/host_tier.h"
 #include "tiers/nvme_tier.h"
@@ -28,11 +29,26 @@ class DozingClock : public Clock {
   uint64_t now_ns_ = 0;
 };
 
+// Jobs end some polls after they were submitted, in any order.
+struct SelfPumpedWorkers : WithClock<SimWorkers> {
+  using WithClock::WithClock;
+  uint32_t poll() override {
+    clock.doze(10'000);
+    return SimWorkers::poll();
+  }
+};
+
 struct TierWorld {
   HostDevice device;
   DozingClock clock;
   std::vector<std::unique_ptr<MemoryQueue>> queues;  // one for each path; none for tiers without
+  std::unique_ptr<Workers> workers;                  // where the tier has some
   std::unique_ptr<Tier> tier;
+
+  uint32_t poll() {
+    if (workers != nullptr) workers->poll();
+    return tier->poll();
+  }
 
   // Page-aligned, pinned, a multiple of kPageBytes.
   HostSpan memory(uint64_t bytes) {
@@ -60,8 +76,12 @@ inline std::unique_ptr<TierWorld> make_host_world(uint64_t capacity_bytes, uint6
 
 // One path for each weight. Blocks are small, so that small extents already make several.
 inline std::unique_ptr<TierWorld> make_nvme_world(uint64_t capacity_bytes, uint64_t seed,
-                                                  const std::vector<double>& weights) {
+                                                  const std::vector<double>& weights,
+                                                  bool with_workers = false) {
   auto world = std::make_unique<TierWorld>();
+  if (with_workers) {
+    world->workers = std::make_unique<SelfPumpedWorkers>(SimWorkersOptions{}, seed, nullptr);
+  }
   std::vector<NvmePath> paths;
   for (double weight : weights) {
     const uint64_t queue_seed = seed == 0 ? 0 : seed + paths.size();
@@ -70,9 +90,10 @@ inline std::unique_ptr<TierWorld> make_nvme_world(uint64_t capacity_bytes, uint6
     paths.push_back({world->queues.back().get(), name + "/zo-swap.dat", weight, name});
   }
   const NvmeOptions options{.block_bytes = 2 * kPageBytes, .extent_bytes_max = 64 * kPageBytes};
-  world->tier = std::move(NvmeTier::open(std::move(paths), capacity_bytes,
-                                         world->memory(options.block_bytes), world->clock, options)
-                              .value());
+  world->tier =
+      std::move(NvmeTier::open(std::move(paths), capacity_bytes, world->memory(options.block_bytes),
+                               world->clock, options, {}, world->workers.get())
+                    .value());
   return world;
 }
 
@@ -84,6 +105,10 @@ inline std::unique_ptr<TierWorld> make_nvme_three_world(uint64_t capacity_bytes,
   return make_nvme_world(capacity_bytes, seed, {3, 1, 2});
 }
 
+inline std::unique_ptr<TierWorld> make_nvme_workers_world(uint64_t capacity_bytes, uint64_t seed) {
+  return make_nvme_world(capacity_bytes, seed, {1, 2}, true);
+}
+
 inline constexpr TierRow kMemoryTierRows[] = {
     {"hbm", make_hbm_world},
     {"host", make_host_world},
@@ -93,6 +118,7 @@ inline constexpr TierRow kMemoryTierRows[] = {
 inline constexpr TierRow kDriveTierRows[] = {
     {"nvme_one_path", make_nvme_one_world},
     {"nvme_three_paths", make_nvme_three_world},
+    {"nvme_workers", make_nvme_workers_world},
 };
 
 }  // namespace zoffload

@@ -26,12 +26,12 @@ class TierTest : public testing::TestWithParam<TierRow> {
   Extent allocate(uint64_t bytes) { return tier().allocate(bytes).value(); }
 
   void wait(const Completion& completion) {
-    for (int polls = 0; polls < 100'000 && !completion.done(); ++polls) tier().poll();
+    for (int polls = 0; polls < 100'000 && !completion.done(); ++polls) world_->poll();
     ASSERT_TRUE(completion.done());
   }
   Status load(Extent from, HostSpan to) {
     Completion completion;
-    tier().load(from, to, completion);
+    tier().load(from, to, Urgency::kDemand, completion);
     wait(completion);
     return completion.status();
   }
@@ -122,7 +122,8 @@ TEST_P(TierTest, ManyInFlight) {
     for (size_t i = 0; i < extents.size(); ++i) {
       const uint64_t padded = round_up(extents[i].bytes, kPageBytes);
       if (is_load) {
-        tier().load(extents[i], loaded.subspan(extents[i].offset, padded), completions[i]);
+        tier().load(extents[i], loaded.subspan(extents[i].offset, padded),
+                    i % 2 == 0 ? Urgency::kDemand : Urgency::kPrefetch, completions[i]);
       } else {
         tier().store(stored.subspan(extents[i].offset, padded), extents[i], completions[i]);
       }
@@ -149,14 +150,14 @@ TEST_P(TierTest, FinishesInPollAndCounts) {
   expect_ok(store(memory.first(2 * kPageBytes), first));
   Completion one;
   Completion two;
-  tier().load(first, memory.first(2 * kPageBytes), one);
-  tier().load(second, memory.last(kPageBytes), two);
+  tier().load(first, memory.first(2 * kPageBytes), Urgency::kPrefetch, one);
+  tier().load(second, memory.last(kPageBytes), Urgency::kDemand, two);
   EXPECT_TRUE(one.pending());
   EXPECT_TRUE(two.pending());
   uint32_t delivered = 0;
-  for (int polls = 0; polls < 1000 && delivered < 2; ++polls) delivered += tier().poll();
+  for (int polls = 0; polls < 1000 && delivered < 2; ++polls) delivered += world_->poll();
   EXPECT_EQ(delivered, 2u);
-  EXPECT_EQ(tier().poll(), 0u);
+  EXPECT_EQ(world_->poll(), 0u);
   EXPECT_EQ(one.bytes(), 5000u);
   EXPECT_EQ(two.bytes(), 100u);
   EXPECT_EQ(tier().stored_bytes(), 5000u);
@@ -191,8 +192,10 @@ TEST_P(TierTest, ChecksBoundsSizeAndAlignment) {
   const HostSpan memory = world_->memory(3 * kPageBytes);
   const HostSpan page = memory.first(kPageBytes);
   Completion completion;
-  EXPECT_DEATH(tier().load({kPageBytes, kPageBytes}, page, completion), "check failed");
-  EXPECT_DEATH(tier().load(extent, memory.first(2 * kPageBytes), completion), "check failed");
+  EXPECT_DEATH(tier().load({kPageBytes, kPageBytes}, page, Urgency::kDemand, completion),
+               "check failed");
+  EXPECT_DEATH(tier().load(extent, memory.first(2 * kPageBytes), Urgency::kDemand, completion),
+               "check failed");
   EXPECT_DEATH(tier().store(memory.subspan(512, kPageBytes), extent, completion), "check failed");
 }
 
@@ -239,13 +242,14 @@ TEST_P(TierOnDrivesTest, FailedStoreDoesNotPassForTheOldBytes) {
   EXPECT_EQ(load(extent, memory).code(), Code::kCorruption);
 }
 
-// Goal: a wrong bit is an error and never wrong bytes, in stored extents and in those never stored.
-// Method: flip one random bit of a random block, many times.
+// Goal: a wrong bit is an error and never wrong bytes. Method: flip one random bit of a random
+// block, many times.
 TEST_P(TierOnDrivesTest, BitFlipsAreCorruption) {
   open(5);
   const Extent extent = allocate(16 * kPageBytes);
   const HostSpan memory = world_->memory(extent.bytes);
   std::mt19937_64 random(1);
+  expect_ok(store(memory, extent));
   for (uint64_t round = 0; round < 50; ++round) {
     fault_at(random() % 8, {.flips_bit = true});
     const Status status = load(extent, memory);
@@ -269,6 +273,7 @@ TEST_P(TierOnDrivesTest, NoProgressIsAnError) {
     const Status stored = store(memory, extent);
     EXPECT_EQ(stored.code(), Code::kOutOfSpace) << stored.to_string();
     EXPECT_EQ(stored.error_number(), ENOSPC);
+    expect_ok(store(memory, extent));
     fault_at(0, {.bytes_max = bytes});
     const Status loaded = load(extent, memory);
     EXPECT_EQ(loaded.code(), Code::kCorruption) << loaded.to_string();

@@ -76,8 +76,9 @@ class Rank {
     const auto home_bytes = [&](TierKind tier) {
       return plan.home_bytes[static_cast<size_t>(tier)];
     };
-    ZO_ASSIGN_OR_RETURN(const HostSpan arena, device_.allocate_pinned(std::max<uint64_t>(
-                                                  plan.arena_bytes(), kPageBytes)));
+    constexpr uint64_t kBlockBytes = 64 << 10;
+    const uint64_t arena_bytes = round_up(plan.arena_bytes(), kPageBytes);
+    ZO_ASSIGN_OR_RETURN(const HostSpan arena, device_.allocate_pinned(arena_bytes + kBlockBytes));
     ZO_ASSIGN_OR_RETURN(const DeviceSpan hbm,
                         device_.allocate_hbm(std::max<uint64_t>(plan.device_bytes(), kPageBytes)));
     const HostSpan slots = arena.first(plan.arena_bytes()).subspan(home_bytes(TierKind::kHost));
@@ -86,11 +87,12 @@ class Rank {
     if (home_bytes(TierKind::kNvme) > 0) {
       NvmeOptions options;
       options.verify = s_.verify;
-      options.block_bytes = 64 << 10;
+      options.block_bytes = kBlockBytes;
       std::vector<NvmePath> paths = {{disks_[0].get(), "a", 2.0, "/a"},
                                      {disks_[1].get(), "b", 1.0, "/b"}};
       ZO_ASSIGN_OR_RETURN(
-          nvme_, NvmeTier::open(paths, home_bytes(TierKind::kNvme), zeros(arena), clock_, options));
+          nvme_, NvmeTier::open(paths, home_bytes(TierKind::kNvme), arena.last(kBlockBytes), clock_,
+                                options, {}, &workers_));
     }
     EnginePorts ports{clock_, device_, group_.rank(rank_), workers_, *optimizer_, math_};
     ports.tiers = {hbm_.get(), host_.get(), nvme_.get()};
@@ -132,9 +134,6 @@ class Rank {
     options.count = s_.plan.workers;
     if (s_.faults && s_.seed % 7 == 5) options.error = 0.0005;
     return options;
-  }
-  HostSpan zeros(HostSpan arena) const {
-    return arena.last(std::min<size_t>(arena.size(), 64 << 10));
   }
 
   // ---- The user, as torch and the hooks are: allocates and frees bucket memory when told.

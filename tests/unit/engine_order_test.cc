@@ -30,6 +30,42 @@ TEST(EngineOrder, NothingGatheredAheadIsStaleAfterAStep) {
   EXPECT_LT(weights[0], 1.95f);
 }
 
+// Goal: the tier learns which loads somebody waits for: the parameters of the bucket that the user
+// asks for and the state that the user reads, not what is gathered ahead, and no update. Method:
+// the bytes that were loaded on demand, after each of them.
+TEST(EngineOrder, OnlyWhatTheUserWaitsForIsDemanded) {
+  RigOptions options = options_for(2, DType::kFloat32, kNvme, kNvme);
+  options.plan.prefetch = 1;
+  Rig rig(options);
+  const auto demanded = [&rig] {
+    return rig[0].engine().stats().demanded_bytes[static_cast<size_t>(TierKind::kNvme)];
+  };
+  const auto loaded = [&rig] {
+    return rig[0].engine().stats().loaded_bytes[static_cast<size_t>(TierKind::kNvme)];
+  };
+  const uint64_t bucket_bytes = rig[0].layout().buckets[0].bytes();
+  ASSERT_TRUE(rig.run(rig[0].pass({0, 1})).ok());  // learned: all on demand
+  EXPECT_EQ(demanded(), loaded());
+  EXPECT_EQ(demanded(), 2 * bucket_bytes);
+  ASSERT_TRUE(rig.run(rig[0].drop_all()).ok());
+  rig[0].engine().begin_pass(1);
+  ASSERT_TRUE(rig.run(rig[0].hold(0)).ok());
+  rig.drive([&rig] { return rig[0].engine().idle(); });  // 1 is gathered ahead
+  EXPECT_EQ(loaded(), 4 * bucket_bytes);
+  EXPECT_EQ(demanded(), 3 * bucket_bytes);
+  ASSERT_TRUE(rig[0].let_go(0).ok());
+
+  ASSERT_TRUE(rig.run(rig[0].give(0, 1.0f, {0, 1})).ok());
+  StepReport report;
+  ASSERT_TRUE(rig.run(rig[0].step(0, report)).ok());
+  ASSERT_TRUE(rig.run(rig[0].engine().settle()).ok());
+  EXPECT_GT(loaded(), 4 * bucket_bytes);
+  EXPECT_EQ(demanded(), 3 * bucket_bytes);
+  std::vector<float> moments(50);
+  ASSERT_TRUE(rig.run(rig[0].engine().read_state(1, Role::kExpAvg, bytes_of(moments))).ok());
+  EXPECT_GT(demanded(), 3 * bucket_bytes);
+}
+
 // Goal: state may be read while its bucket is gathered ahead: they take turns at the home. Method:
 // the homes are on a disk, which allows one operation on an extent at a time.
 TEST(EngineOrder, StateMayBeReadDuringAGather) {

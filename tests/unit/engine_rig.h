@@ -42,8 +42,8 @@ class RigRank {
     request.rank = rank;
     Plan plan = std::move(make_plan(options.model, request).value());
     const auto bytes = [&](TierKind tier) { return plan.home_bytes[static_cast<size_t>(tier)]; };
-    const HostSpan arena =
-        device_.allocate_pinned(std::max(plan.arena_bytes(), 16 * kPageBytes)).value();
+    const HostSpan memory = device_.allocate_pinned(plan.arena_bytes() + 16 * kPageBytes).value();
+    const HostSpan arena = memory.first(plan.arena_bytes());
     const DeviceSpan hbm = device_.allocate_hbm(plan.device_bytes() + kPageBytes).value();
     host_ = std::make_unique<HostTier>(arena.first(bytes(TierKind::kHost)));
     hbm_ = std::make_unique<HbmTier>(device_, hbm.subspan(0, bytes(TierKind::kHbm)));
@@ -51,8 +51,8 @@ class RigRank {
       NvmeOptions nvme_options;
       nvme_options.block_bytes = 16 * kPageBytes;
       const std::vector<NvmePath> paths = {{&disk_, "state", 1.0, "/disk"}};
-      nvme_ = std::move(NvmeTier::open(paths, bytes(TierKind::kNvme), arena.first(16 * kPageBytes),
-                                       clock, nvme_options)
+      nvme_ = std::move(NvmeTier::open(paths, bytes(TierKind::kNvme), memory.last(16 * kPageBytes),
+                                       clock, nvme_options, {}, &workers_)
                             .value());
     }
     EnginePorts ports{clock, device_, communicator, workers_, optimizer_, math_};

@@ -215,6 +215,34 @@ TEST_F(LeasesTest, DropAll) {
   EXPECT_EQ(leases->bytes_max(), 3 * kBytes);
 }
 
+// Goal: a bucket is urgent while the user waits for it: from the moment it is asked for until it is
+// leased, given up for another, or let go of. Method: each end in turn; what is fetched ahead never
+// is.
+TEST_F(LeasesTest, UrgentWhileTheUserWaits) {
+  open(3, 1);
+  pass({0, 1, 2});
+  leases->schedule().begin(1);
+  const auto urgent = [this] {
+    Order buckets;
+    for (BucketId bucket = 0; bucket < 3; ++bucket) {
+      if (leases->urgency(bucket) == Urgency::kDemand) buckets.push_back(bucket);
+    }
+    return buckets;
+  };
+  EXPECT_EQ(urgent(), (Order{}));
+  ASSERT_EQ(prepare(0)->offer, (Order{0, 1}));
+  EXPECT_EQ(urgent(), (Order{0}));
+  follow({{}, {0, 1}});
+  EXPECT_EQ(urgent(), (Order{0}));
+  leases->lease(0);
+  EXPECT_EQ(urgent(), (Order{}));
+  ASSERT_TRUE(prepare(1).ok());
+  ASSERT_TRUE(prepare(2).ok());
+  EXPECT_EQ(urgent(), (Order{2}));
+  leases->drop_all(true);
+  EXPECT_EQ(urgent(), (Order{}));
+}
+
 using LeasesDeathTest = LeasesTest;
 
 // Goal: memory that nobody asked for, a lease of what is not there, one release too many, and a

@@ -1,13 +1,21 @@
-// What only the NVMe tier does: shares by weight, files written at open, priorities, cancel, its
-// errors.
+// What only the NVMe tier does: shares by weight and by measured speed, files written at open,
+// priorities, depth, cancel, its errors.
 #include "tiers/nvme_tier.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <deque>
+#include <memory>
 #include <random>
+#include <set>
+#include <string>
+#include <vector>
 
+#include "core/sim/sim_clock.h"
+#include "core/sim/sim_disk.h"
+#include "core/sim/sim_workers.h"
 #include "tests/conformance/memory_queue.h"
 #include "tests/conformance/tier_factories.h"
 
@@ -15,7 +23,7 @@ namespace zoffload {
 namespace {
 
 constexpr uint64_t kBlock = 2 * kPageBytes;
-constexpr NvmeOptions kOptions{.block_bytes = kBlock, .extent_bytes_max = 8 * kPageBytes};
+const NvmeOptions kOptions{.block_bytes = kBlock, .extent_bytes_max = 8 * kPageBytes};
 
 struct NvmeTierTest : testing::Test {
   Result<std::unique_ptr<NvmeTier>> open(const std::vector<double>& weights, uint64_t capacity,
@@ -57,18 +65,17 @@ TEST_F(NvmeTierTest, SharesByWeight) {
   for (size_t i = 0; i < 3; ++i) EXPECT_LE(used[i], queues[i].file(0).size());
 }
 
-// Goal: open() writes every byte of every file, full of zeros, though its scratch is not, and says
-// how far it is. Method: scratch with other bytes, short transfers, files that are new with other
-// bytes; the progress must rise to the sum of the files.
+// Goal: open() writes every byte of every file, with bytes that no drive can compress, and says how
+// far it is. Method: short transfers, files that are new with other bytes; the progress must rise
+// to the sum of the files; no word of a block repeats.
 TEST_F(NvmeTierTest, OpenWritesTheFilesFull) {
-  const HostSpan zeros = memory(kBlock);
-  std::fill(zeros.begin(), zeros.end(), std::byte{0x55});
+  const HostSpan scratch = memory(kBlock);
   for (MemoryQueue& queue : queues) queue.short_transfers(true);
   std::vector<NvmePath> paths = {{&queues[0], "a", 1, "a"}, {&queues[1], "b", 2, "b"}};
   const uint64_t capacity = 101 * kPageBytes + 1;
   uint64_t last = 0;
   uint64_t total = 0;
-  auto tier = NvmeTier::open(paths, capacity, zeros, clock, kOptions,
+  auto tier = NvmeTier::open(paths, capacity, scratch, clock, kOptions,
                              [&](uint64_t done_bytes, uint64_t total_bytes) {
                                EXPECT_GT(done_bytes, last);
                                last = done_bytes;
@@ -78,8 +85,13 @@ TEST_F(NvmeTierTest, OpenWritesTheFilesFull) {
   const std::vector<uint64_t> bytes = NvmeTier::file_bytes(paths, capacity, kOptions);
   EXPECT_EQ(total, bytes[0] + bytes[1]);
   EXPECT_EQ(last, total);
+  const auto words = elements<uint64_t>(scratch);
+  EXPECT_EQ(std::set<uint64_t>(words.begin(), words.end()).size(), words.size());
   for (size_t i = 0; i < 2; ++i) {
-    EXPECT_EQ(queues[i].file(0), std::vector<std::byte>(bytes[i]));
+    ASSERT_EQ(queues[i].file(0).size(), bytes[i]);
+    for (uint64_t at = 0; at < bytes[i]; ++at) {
+      ASSERT_EQ(queues[i].file(0)[at], scratch[at % kBlock]) << at;
+    }
   }
 }
 
@@ -107,10 +119,13 @@ TEST_F(NvmeTierTest, LoadsGoBeforeStores) {
   auto tier = std::move(open({1}, 100 * kPageBytes).value());
   const Extent stored = tier->allocate(8 * kBlock).value();
   const Extent loaded = tier->allocate(2 * kBlock).value();
+  Completion before;
+  tier->store(memory(2 * kBlock), loaded, before);
+  while (!before.done()) tier->poll();
   const size_t first = queues[0].requests().size();
   Completion store, load;
   tier->store(memory(8 * kBlock), stored, store);
-  tier->load(loaded, memory(2 * kBlock), load);
+  tier->load(loaded, memory(2 * kBlock), Urgency::kPrefetch, load);
   while (!store.done() || !load.done()) tier->poll();
   std::string kinds;
   for (size_t i = first; i < queues[0].requests().size(); ++i) {
@@ -146,6 +161,232 @@ TEST_F(NvmeTierTest, CancelEndsEverything) {
   }
 }
 
+// Goal: what was never stored costs the drive nothing. Method: load it; no request.
+TEST_F(NvmeTierTest, UnstoredExtentsAreNotRead) {
+  auto tier = std::move(open({1}, 100 * kPageBytes).value());
+  const Extent extent = tier->allocate(3 * kBlock).value();
+  const size_t request_count = queues[0].requests().size();
+  Completion load;
+  tier->load(extent, memory(3 * kBlock), Urgency::kDemand, load);
+  EXPECT_TRUE(load.pending());
+  tier->poll();
+  EXPECT_EQ(load.bytes(), 3 * kBlock);
+  EXPECT_EQ(queues[0].requests().size(), request_count);
+}
+
+// ---- Drives of different speeds, on simulated time
+
+// Two disks behind a tier that believes that they are equal, and a user who stores everything again
+// and again.
+struct UnequalDrivesTest : testing::Test {
+  static constexpr uint64_t kExtent = 8 * kPageBytes;
+  static constexpr uint64_t kExtentCount = 64;
+
+  void open(double first_bytes_per_ns, double second_bytes_per_ns, double headroom_share = 1) {
+    for (double bytes_per_ns : {first_bytes_per_ns, second_bytes_per_ns}) {
+      disk_options.read_bytes_per_ns = disk_options.write_bytes_per_ns = bytes_per_ns;
+      disks.push_back(std::make_unique<SimIoQueue>(clock, disk_options, SimDiskFaults{},
+                                                   disks.size() + 1, nullptr));
+    }
+    NvmeOptions options{.block_bytes = kBlock, .extent_bytes_max = kExtent};
+    options.headroom_share = headroom_share;
+    options.window_bytes = 32 * kBlock;
+    options.warn = [this](const std::string& text) { warnings.push_back(text); };
+    const std::vector<NvmePath> paths = {{disks[0].get(), "a", 1, "/mnt/a", 4, true},
+                                         {disks[1].get(), "b", 1, "/mnt/b", 4, true}};
+    tier = std::move(
+        NvmeTier::open(paths, kExtent * kExtentCount, memory, clock, options, {}, &workers)
+            .value());
+    for (uint64_t i = 0; i < kExtentCount; ++i) {
+      extents.push_back(tier->allocate(kExtent).value());
+    }
+  }
+
+  void drive(const std::deque<Completion>& completions) {
+    const auto all_done = [&] {
+      return std::all_of(completions.begin(), completions.end(),
+                         [](const Completion& each) { return each.done(); });
+    };
+    while (!all_done()) {
+      if (workers.poll() + tier->poll() == 0) clock.doze(1'000'000);
+    }
+  }
+  HostSpan part(size_t i) { return memory.subspan(i * kExtent, kExtent); }
+  // Returns what became of each.
+  std::deque<Completion> store_all(uint8_t value) {
+    std::deque<Completion> completions(extents.size());
+    for (size_t i = 0; i < extents.size(); ++i) {
+      std::fill(part(i).begin(), part(i).end(), static_cast<std::byte>(value + i));
+      tier->store(part(i), extents[i], completions[i]);
+    }
+    drive(completions);
+    return completions;
+  }
+  void expect_loads(uint8_t value, const std::deque<Completion>& stored) {
+    std::fill(memory.begin(), memory.end(), std::byte{0});
+    std::deque<Completion> completions(extents.size());
+    for (size_t i = 0; i < extents.size(); ++i) {
+      tier->load(extents[i], part(i), Urgency::kPrefetch, completions[i]);
+    }
+    drive(completions);
+    for (size_t i = 0; i < extents.size(); ++i) {
+      const bool well = stored[i].status().ok();
+      ASSERT_EQ(completions[i].status().code(), well ? Code::kOk : Code::kCorruption);
+      if (!well) continue;
+      ASSERT_EQ(part(i).front(), static_cast<std::byte>(value + i));
+      ASSERT_EQ(part(i).back(), static_cast<std::byte>(value + i));
+    }
+  }
+  size_t count_on(uint32_t path) const {
+    return static_cast<size_t>(std::count_if(extents.begin(), extents.end(), [&](Extent extent) {
+      return tier->path_index(extent) == path;
+    }));
+  }
+
+  HostDevice device;
+  SimClock clock;
+  SimDiskOptions disk_options{.latency_ns = 1000, .depth = 8};
+  std::vector<std::unique_ptr<SimIoQueue>> disks;
+  SimWorkers workers{clock, SimWorkersOptions{}, 1, nullptr};
+  HostSpan memory = device.allocate_pinned(kExtent * kExtentCount).value();
+  std::vector<std::string> warnings;
+  std::unique_ptr<NvmeTier> tier;
+  std::vector<Extent> extents;
+};
+
+// Goal: a path that is slower than its weight gives extents to the others until the shares are
+// those of the speeds, no byte gets lost on the way, and the user hears of it once, with name and
+// figures. Method: disks of speed three to one behind equal weights.
+TEST_F(UnequalDrivesTest, SharesFollowTheSpeeds) {
+  open(3, 1);
+  EXPECT_EQ(count_on(0), kExtentCount / 2);
+  for (uint8_t round = 0; round < 20; ++round) {
+    expect_loads(round, store_all(round));
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_NEAR(tier->report(0).share, 0.75, 0.06);
+  EXPECT_NEAR(static_cast<double>(count_on(0)), tier->report(0).share * kExtentCount, 2);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_EQ(warnings[0].find("nvme_path /mnt/b moves "), 0u) << warnings[0];
+  EXPECT_NE(warnings[0].find("its share goes from 50 % to 2"), std::string::npos) << warnings[0];
+  EXPECT_NE(warnings[0].find("--path /mnt/b"), std::string::npos) << warnings[0];
+}
+
+// Goal: equal drives are left alone. Method: as above, at one speed.
+TEST_F(UnequalDrivesTest, EqualDrivesKeepTheirShares) {
+  open(2, 2);
+  for (uint8_t round = 0; round < 10; ++round) expect_loads(round, store_all(round));
+  EXPECT_EQ(count_on(0), kExtentCount / 2);
+  EXPECT_EQ(tier->report(0).share, 0.5);
+  EXPECT_GT(tier->report(0).bytes_per_s, 0);
+  EXPECT_TRUE(warnings.empty());
+}
+
+// Goal: no more moves to a path than its file holds. Method: files with next to no headroom.
+TEST_F(UnequalDrivesTest, FilesAreNeverOverfilled) {
+  open(4, 1, 0);  // the simulated disk ends the process on a write past the end
+  for (uint8_t round = 0; round < 20; ++round) expect_loads(round, store_all(round));
+  EXPECT_GT(tier->report(0).share, 0.7);
+  EXPECT_GE(count_on(0), kExtentCount / 2);
+  EXPECT_LE(count_on(0), kExtentCount / 2 + 2);  // room for one more, and rounding
+}
+
+// Goal: extents can go to and fro for ever, failing stores among them: what failed loads as
+// corruption and nothing else does, every place is used again, and each path is named once at most.
+// Method: now the one disk is slow and now the other, with errors on both and little headroom; a
+// place lost in a round would be missing in the end.
+TEST_F(UnequalDrivesTest, ExtentsGoToAndFroAndLoseNoPlace) {
+  open(2, 2, 0.5);
+  for (uint32_t phase = 0; phase < 6; ++phase) {
+    const uint32_t slow = phase % 2;
+    for (uint8_t round = 0; round < 25; ++round) {
+      for (uint32_t i = 0; i < 2; ++i) {
+        disks[i]->set_faults({.eio = 0.03, .slow = i == slow ? 0.7 : 0});
+      }
+      const std::deque<Completion> stored = store_all(round);
+      for (uint32_t i = 0; i < 2; ++i) disks[i]->set_faults({.slow = i == slow ? 0.7 : 0});
+      expect_loads(round, stored);
+      if (HasFatalFailure()) return;
+    }
+    for (uint32_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(tier->report(i).used_bytes, count_on(i) * kExtent) << phase;
+    }
+    EXPECT_LT(tier->report(slow).share, 0.35) << phase;
+    EXPECT_LE(count_on(slow), kExtentCount * 35 / 100) << phase;
+  }
+  EXPECT_GT(disks[0]->fault_counts().eio, 10u);
+  ASSERT_EQ(warnings.size(), 2u);
+  EXPECT_NE(warnings[0].find("/mnt/a"), std::string::npos);
+  EXPECT_NE(warnings[1].find("/mnt/b"), std::string::npos);
+}
+
+// ---- Depth
+
+// Goal: the depth in use is the path's, and goes to where half of it would cost speed, unless the
+// user fixed it. Method: a simulated disk that needs about 17 small requests in flight for its full
+// rate, at first given 64.
+TEST(NvmeTierDepth, GoesToTheKnee) {
+  for (const bool fixed : {false, true}) {
+    HostDevice device;
+    SimClock clock;
+    SimDiskOptions disk_options{.latency_ns = 80'000, .depth = 64};
+    disk_options.write_bytes_per_ns = 1.6;
+    SimIoQueue disk(clock, disk_options, SimDiskFaults{}, 1, nullptr);
+    NvmeOptions options{.block_bytes = kBlock, .verify = false, .window_bytes = 256 * kBlock};
+    const HostSpan memory = device.allocate_pinned(512 * kBlock).value();
+    auto tier = std::move(
+        NvmeTier::open({{&disk, "a", 1, "/mnt/a", 64, fixed}}, 512 * kBlock, memory, clock, options)
+            .value());
+    EXPECT_EQ(tier->report(0).depth, 64u);
+    const Extent extent = tier->allocate(512 * kBlock).value();
+    for (int round = 0; round < 140; ++round) {
+      Completion store;
+      tier->store(memory, extent, store);
+      while (!store.done()) {
+        if (tier->poll() == 0) clock.doze(1'000'000);
+      }
+    }
+    if (fixed) {
+      EXPECT_EQ(tier->report(0).depth, 64u);
+    } else {
+      EXPECT_GE(tier->report(0).depth, 16u);
+      EXPECT_LE(tier->report(0).depth, 32u);
+    }
+  }
+}
+
+// ---- Drives that do not answer
+
+// Takes requests and never gives them back.
+struct DeadQueue : MemoryQueue {
+  uint32_t poll() override { return 0; }
+};
+
+// Goal: open() on a drive that hangs ends with kTimeout and the path's name; the others' blocks are
+// waited for. Method: a disk that answers only when it is cancelled, beside one that works; then
+// one that does not even do that.
+TEST_F(NvmeTierTest, OpenGivesUpOnADriveThatHangs) {
+  SimClock sim_clock;
+  SimIoQueue good(sim_clock, SimDiskOptions{}, SimDiskFaults{}, 1, nullptr);
+  SimIoQueue hung(sim_clock, SimDiskOptions{}, SimDiskFaults{.never = 0.5}, 2, nullptr);
+  NvmeOptions options = kOptions;
+  options.stall_timeout_ns = 5'000'000'000;
+  Status status = NvmeTier::open({{&good, "a", 1, "/mnt/a"}, {&hung, "b", 1, "/mnt/b"}},
+                                 400 * kPageBytes, memory(kBlock), sim_clock, options)
+                      .status();
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_EQ(status.message(), "nvme: /mnt/b: first write: nothing has moved for 5.00 s");
+  EXPECT_EQ(good.in_flight() + hung.in_flight(), 0u);
+
+  DeadQueue dead;
+  status = NvmeTier::open({{&queues[0], "a", 1, "/mnt/a"}, {&dead, "b", 1, "/mnt/b"}},
+                          100 * kPageBytes, memory(kBlock), clock, options)
+               .status();
+  EXPECT_EQ(status.code(), Code::kTimeout);
+  EXPECT_EQ(status.message(), "nvme: /mnt/b: first write: nothing has moved for 5.00 s");
+  EXPECT_GT(dead.in_flight(), 0u);  // its completions were leaked, not freed
+}
+
 // Goal: two operations on one extent at once are our mistake. Method: death.
 TEST_F(NvmeTierTest, OneOperationPerExtent) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -157,7 +398,7 @@ TEST_F(NvmeTierTest, OneOperationPerExtent) {
         Completion one;
         Completion two;
         tier->store(page, extent, one);
-        tier->load(extent, page, two);
+        tier->load(extent, page, Urgency::kDemand, two);
       },
       "busy");
 }

@@ -1,7 +1,9 @@
 #include "tiers/store_folder.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -12,7 +14,9 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <string>
+#include <vector>
 
 namespace zoffload {
 namespace {
@@ -138,6 +142,67 @@ TEST_F(StoreFolderTest, LeavesForeignFoldersAlone) {
                            "zoffload-12-0123456789abcdef", "zoffload-13-0123456789abcdef"}) {
     EXPECT_TRUE(fs::exists(fs::path(root_) / name / "zo-0.dat")) << name;
   }
+}
+
+// Goal: stores are found with owner and size, and only they. Method: a live one, a stale one with
+// 300 KiB, one without a lock, a link to one, other folders.
+TEST_F(StoreFolderTest, FindsStores) {
+  const fs::path stale = leave_stale_folder();
+  std::ofstream(stale / "zo-0.dat") << std::string(300 << 10, 'x');
+  touch(stale / "notes.txt");
+  fs::create_symlink("/", stale / "zo-link.dat");
+  ASSERT_TRUE(fs::create_directory(fs::path(root_) / "other"));
+  const fs::path young = fs::path(root_) / "zoffload-1-0123456789abcdef";
+  ASSERT_TRUE(fs::create_directory(young));
+  fs::create_directory_symlink(stale, fs::path(root_) / "zoffload-2-0123456789abcdef");
+  // Made by hand: create() would remove the stale one.
+  const fs::path live = fs::path(root_) / "zoffload-3-0123456789abcdef";
+  ASSERT_TRUE(fs::create_directory(live));
+  const int lock = open((live / "lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(flock(lock, LOCK_EX | LOCK_NB), 0);
+
+  std::map<std::string, FoundStore> found;
+  const auto stores = find_stores(root_);
+  for (const FoundStore& store : stores.value()) found[store.path] = store;
+  ASSERT_EQ(found.size(), 3u);
+  EXPECT_EQ(found[young].state, FoundStore::State::kNoLock);
+  EXPECT_EQ(found[live].state, FoundStore::State::kLive);
+  EXPECT_EQ(found[stale].state, FoundStore::State::kStale);
+  EXPECT_GE(found[stale].bytes, 300u << 10);
+  EXPECT_LE(found[stale].bytes, 400u << 10);
+  EXPECT_EQ(found[stale].foreign_files, (std::vector<std::string>{"notes.txt", "zo-link.dat"}));
+  close(lock);
+  EXPECT_EQ(find_stores(root_ + "/none").status().code(), Code::kInvalidArgument);
+}
+
+// Goal: only a stale store is removed, and nothing foreign with it. Method: a stale one, first with
+// a link and a note in it, then without; a live one; a folder without a lock; a missing one.
+TEST_F(StoreFolderTest, RemovesOnlyStaleStores) {
+  const fs::path stale = leave_stale_folder();
+  const fs::path elsewhere = fs::path(root_) / "elsewhere";
+  touch(elsewhere);
+  fs::create_symlink(elsewhere, stale / "zo-link.dat");
+  touch(stale / "notes.txt");
+  EXPECT_EQ(remove_stale_store(stale).value(), Removal::kFolderKept);
+  EXPECT_FALSE(fs::exists(stale / "zo-swap.dat"));
+  EXPECT_TRUE(fs::exists(stale / "notes.txt"));
+  EXPECT_TRUE(fs::is_symlink(stale / "zo-link.dat"));
+  EXPECT_EQ(remove_stale_store(stale).value(), Removal::kNotStale);  // it has no lock any more
+
+  fs::remove_all(stale);
+  const fs::path another = [this] {
+    fs::remove(fs::path(root_) / "elsewhere");
+    return leave_stale_folder();
+  }();
+  EXPECT_EQ(remove_stale_store(another).value(), Removal::kGone);
+  EXPECT_FALSE(fs::exists(another));
+
+  const auto live = create();
+  touch(live->file("0"));
+  EXPECT_EQ(remove_stale_store(live->path()).value(), Removal::kNotStale);
+  EXPECT_TRUE(fs::exists(live->file("0")));
+  EXPECT_EQ(remove_stale_store(root_ + "/zoffload-1-0123456789abcdef").value(), Removal::kNotStale);
+  EXPECT_EQ(remove_stale_store(root_).value(), Removal::kNotStale);
 }
 
 // Goal: a forked child, say a data loader, that destroys its copy does not take the parent's files.

@@ -171,7 +171,8 @@ TEST_F(SwapManagerDeathTest, MisuseEndsTheProcess) {
         swap->unsettle(0);
       },
       "unsettled");
-  EXPECT_DEATH(swap->load(2, Role::kMaster, slots, completion), "from.exists\\(\\)");
+  EXPECT_DEATH(swap->load(2, Role::kMaster, slots, Urgency::kDemand, completion),
+               "from.exists\\(\\)");
   EXPECT_DEATH(static_cast<void>(swap->gradient_bytes(0, plan.gradient.bytes + 1)),
                "gradient_plan_.bytes");
 }

@@ -69,7 +69,7 @@ TEST_F(UpdateBufferTest, HostHomesStay) {
   EXPECT_EQ(buffer.bytes(Role::kParam).size(), kNormChunk * 2);
   EXPECT_TRUE(buffer.bytes(Role::kGrad).empty());
   OperationSet operations("none");
-  buffer.load(Role::kMaster, operations);
+  buffer.load(Role::kMaster, Urgency::kPrefetch, operations);
   buffer.store(Role::kMaster, operations);
   EXPECT_TRUE(operations.all().ready());  // nothing was started
   EXPECT_EQ(host->loaded_bytes() + host->stored_bytes(), 0u);
@@ -115,7 +115,7 @@ TEST_F(UpdateBufferTest, StoresAndLoads) {
     std::memset(home.data(), 99, home.size());
   }
   OperationSet reads("loads");
-  buffer.load(Role::kExpAvg, reads);
+  buffer.load(Role::kExpAvg, Urgency::kPrefetch, reads);
   drive();
   ASSERT_TRUE(reads.all().ready());
   EXPECT_EQ(buffer.bytes(Role::kExpAvg).back(), std::byte{99});
