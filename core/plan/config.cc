@@ -7,6 +7,7 @@
 
 #include "core/base/check.h"
 #include "core/plan/config_values.h"
+#include "core/plan/json_text.h"
 
 namespace zoffload {
 namespace {
@@ -164,13 +165,23 @@ void read_homes(ConfigValues& values, Config& config, Problems& problems) {
 
 void read_io(const ConfigValues& values, Config& config, Problems& problems) {
   config.io_engine = values.get<std::string>("zoffload.io_engine");
-  config.io_block_bytes = values.get<uint64_t>("aio.block_size");
+  const auto if_given = [&](const char* key) {
+    return values.given(key) ? values.get<uint64_t>(key) : 0;
+  };
+  config.io_block_bytes = if_given("aio.block_size");
   if (config.io_block_bytes % kPageBytes != 0) {
     problems.mistake("aio.block_size: found " + std::to_string(config.io_block_bytes) +
                      "; allowed: a multiple of " + std::to_string(kPageBytes));
   }
-  config.io_queue_depth = values.get<uint32_t>("aio.queue_depth");
+  config.io_queue_depth = static_cast<uint32_t>(if_given("aio.queue_depth"));
+  if (values.given("zoffload.profile")) {
+    config.profile_file = values.get<std::string>("zoffload.profile");
+    if (config.profile_file.empty()) {
+      problems.mistake("zoffload.profile: found \"\"; allowed: the name of a file");
+    }
+  }
   config.verify_reads = values.get<bool>("zoffload.verify_reads");
+  config.allow_memory_paths = values.get<bool>("zoffload.allow_memory_paths");
   config.stall_timeout_seconds = values.get<double>("zoffload.stall_timeout");
 }
 

@@ -57,10 +57,12 @@ struct Config {
   uint32_t prefetch = 0;                // buckets gathered ahead
   uint32_t threads = 0;                 // CPU workers; 0 is this rank's share of the cores
 
-  std::string io_engine;        // "auto", "uring", "threads"
-  uint64_t io_block_bytes = 0;  // of one request; a multiple of kPageBytes
-  uint32_t io_queue_depth = 0;  // requests in flight per path
+  std::string io_engine;        // "auto", "uring", "libaio", "threads"
+  uint64_t io_block_bytes = 0;  // of one request; a multiple of kPageBytes; 0: see OpenRequest
+  uint32_t io_queue_depth = 0;  // requests in flight per path; 0: see OpenRequest
+  std::string profile_file;     // for parse_profile(); empty if there is none
   bool verify_reads = true;
+  bool allow_memory_paths = false;  // nvme_paths that are memory, not a disk
   double stall_timeout_seconds = 0;
 
   std::vector<std::string> warnings;  // one sentence each, for the user to see once

@@ -10,6 +10,7 @@
 
 #include "core/base/check.h"
 #include "core/plan/config_keys.h"
+#include "core/plan/json_text.h"
 #include "core/plan/nearest.h"
 #include "core/plan/parse_bytes.h"
 
@@ -17,73 +18,6 @@ namespace zoffload {
 namespace {
 
 using nlohmann::json;
-
-std::string joined(std::string_view block, std::string_view name) {
-  return block.empty() ? std::string(name) : std::string(block) + "." + std::string(name);
-}
-
-std::string join(const std::vector<std::string>& texts, std::string_view separator) {
-  std::string all;
-  for (const std::string& text : texts) {
-    if (!all.empty()) all += separator;
-    all += text;
-  }
-  return all;
-}
-
-// nlohmann keeps the last of two equal keys; this sees both.
-class DuplicateFinder {
- public:
-  void event(json::parse_event_t event, const json& parsed) {
-    if (event == json::parse_event_t::object_start) objects_.emplace_back();
-    if (event == json::parse_event_t::object_end) objects_.pop_back();
-    if (event != json::parse_event_t::key) return;
-    Object& object = objects_.back();
-    object.current = parsed.get<std::string>();
-    if (!object.names.insert(object.current).second) duplicates_.push_back(path());
-  }
-  const std::vector<std::string>& duplicates() const { return duplicates_; }
-
- private:
-  struct Object {
-    std::set<std::string> names;
-    std::string current;
-  };
-  std::string path() const {
-    std::string path;
-    for (const Object& object : objects_) path = joined(path, object.current);
-    return path;
-  }
-  std::vector<Object> objects_;  // from the outermost to the one being read
-  std::vector<std::string> duplicates_;
-};
-
-Result<json> parse_json(std::string_view text) {
-  constexpr int kMaxDepth = 64;  // what follows recurses
-  bool too_deep = false;
-  DuplicateFinder finder;
-  const auto callback = [&](int depth, json::parse_event_t event, json& parsed) {
-    too_deep = too_deep || depth > kMaxDepth;
-    if (!too_deep) finder.event(event, parsed);
-    return !too_deep;
-  };
-  try {
-    constexpr bool kThrow = true;
-    constexpr bool kIgnoreComments = true;  // DeepSpeed reads hjson, so files have comments
-    json root = json::parse(text.begin(), text.end(), callback, kThrow, kIgnoreComments);
-    if (too_deep) return Status(Code::kInvalidArgument, "nested too deeply");
-    if (!finder.duplicates().empty()) {
-      return Status(Code::kInvalidArgument, "given twice: " + join(finder.duplicates(), ", "));
-    }
-    if (root.is_object()) return root;
-    return Status(Code::kInvalidArgument, "found " + found(root) + "; allowed: an object");
-  } catch (const json::exception& error) {
-    std::string reason = error.what();  // may quote bytes that are not UTF-8
-    std::replace_if(
-        reason.begin(), reason.end(), [](char c) { return (c & 0x80) != 0; }, '?');
-    return Status(Code::kInvalidArgument, "not JSON: " + reason);
-  }
-}
 
 std::optional<int64_t> whole_number(const json& value) {
   constexpr double kExact = 0x1p53;  // doubles up to here are every integer
@@ -218,13 +152,6 @@ void check_tiers(std::string_view path, const json& placement, Problems& problem
 
 }  // namespace
 
-std::string found(const json& value) {
-  constexpr size_t kLongest = 60;
-  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
-  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
-  return text;
-}
-
 Status Problems::status() const {
   ZO_CHECK(any());
   std::vector<std::string> all = mistakes_;
@@ -233,7 +160,7 @@ Status Problems::status() const {
 }
 
 Result<ConfigValues> ConfigValues::read(std::string_view json_text, Problems& problems) {
-  Result<json> root = parse_json(json_text);
+  Result<json> root = parse_json_object(json_text);
   if (!root.ok()) return root.status();
   ConfigValues values;
   for (const KeyRow& row : config_keys()) values.values_[row.name] = default_of(row);

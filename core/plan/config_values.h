@@ -70,7 +70,4 @@ class ConfigValues {
   std::vector<std::string> autos_;  // keys whose "auto" nobody resolved
 };
 
-// How a value looks in a message: its JSON in ASCII, cut where it is long.
-std::string found(const nlohmann::json& value);
-
 }  // namespace zoffload

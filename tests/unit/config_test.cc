@@ -68,8 +68,9 @@ TEST(Config, SmallestFileHasTheDocumentedDefaults) {
   EXPECT_EQ(config->prefetch, 2u);
   EXPECT_EQ(config->threads, 0u);
   EXPECT_EQ(config->io_engine, "auto");
-  EXPECT_EQ(config->io_block_bytes, 1u << 20);
-  EXPECT_EQ(config->io_queue_depth, 32u);
+  EXPECT_EQ(config->io_block_bytes, 0u);
+  EXPECT_EQ(config->io_queue_depth, 0u);
+  EXPECT_EQ(config->profile_file, "");
   EXPECT_TRUE(config->verify_reads);
   EXPECT_EQ(config->stall_timeout_seconds, 60.0);
   EXPECT_TRUE(config->warnings.empty());
@@ -90,6 +91,7 @@ TEST(Config, EveryHonouredKeyReachesItsField) {
       "aio": {"block_size": 8192, "queue_depth": 16},
       "zoffload": {"host_bytes": "2GB", "device_bytes": "256MiB", "prefetch": 5, "threads": 6,
                    "verify_reads": false, "io_engine": "uring", "stall_timeout": 7.5,
+                   "profile": "profile.json",
                    "optimizer": {"cpu": 0.25, "nvme": 0.75},
                    "skip_nonfinite": false, "subgroup_bytes": "4MiB"}})",
                                              2);
@@ -119,6 +121,7 @@ TEST(Config, EveryHonouredKeyReachesItsField) {
   EXPECT_EQ(config->io_engine, "uring");
   EXPECT_EQ(config->io_block_bytes, 8192u);
   EXPECT_EQ(config->io_queue_depth, 16u);
+  EXPECT_EQ(config->profile_file, "profile.json");
   EXPECT_FALSE(config->verify_reads);
   EXPECT_EQ(config->stall_timeout_seconds, 7.5);
   ASSERT_EQ(config->warnings.size(), 2u);
@@ -145,7 +148,7 @@ TEST(Config, OutOfRangeNamesKeyValueAndWhatIsAllowed) {
       {"aio.queue_depth", 0, 1, "a whole number >= 1 and <= 4096"},
       {"zoffload.host_bytes", -1, 0, "bytes, as a whole number"},
       {"zoffload.host_bytes", "3 potatoes", "3 kib", "\"256MiB\""},
-      {"zoffload.io_engine", "aio", "threads", "one of auto, uring, threads"},
+      {"zoffload.io_engine", "aio", "threads", "one of auto, uring, libaio, threads"},
       {"zoffload.stall_timeout", 0, 0.001, "a number >= 0.001"},
       {"zero_optimization.sub_group_size", 0.5, 1.0, "a whole number >= 1"},
       {"zero_optimization.sub_group_size", 1.5, 2.0, "a whole number >= 1"},
