@@ -70,6 +70,8 @@ OpenRequest request_from(const nb::list& buckets, const nb::dict& options) {
   request.io_engine = option(options, "io_engine", request.io_engine);
   request.io_block_bytes = option(options, "block_bytes", request.io_block_bytes);
   request.io_queue_depth = option(options, "queue_depth", request.io_queue_depth);
+  request.profile_file = option(options, "profile", request.profile_file);
+  request.allow_memory_paths = option(options, "allow_memory_paths", request.allow_memory_paths);
   request.verify_reads = option(options, "verify_reads", request.verify_reads);
   const double stall_timeout = option(options, "stall_timeout", 60.0);
   if (!(stall_timeout > 0 && stall_timeout <= kStallTimeoutMax)) {

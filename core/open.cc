@@ -7,18 +7,15 @@
 #include <thread>
 #include <utility>
 
-#include "aio/open_queue.h"
-#include "aio/probe.h"
 #include "comm/in_process.h"
-#include "core/base/format.h"
+#include "core/open_storage.h"
 #include "cuda/host_device.h"
+#include "cuda/huge_pages.h"
 #include "optim/gradient_math.h"
 #include "optim/optimizers.h"
 #include "optim/tbb_workers.h"
 #include "tiers/hbm_tier.h"
 #include "tiers/host_tier.h"
-#include "tiers/nvme_tier.h"
-#include "tiers/store_folder.h"
 
 namespace zoffload {
 
@@ -35,14 +32,6 @@ class SteadyClock final : public Clock {
   }
 };
 
-Result<IoEngine> io_engine_named(const std::string& name) {
-  if (name == "auto") return IoEngine::kAuto;
-  if (name == "uring") return IoEngine::kUring;
-  if (name == "threads") return IoEngine::kThreads;
-  return Status(Code::kInvalidArgument,
-                "io_engine is '" + name + "'; it may be auto, uring or threads");
-}
-
 // Everything one rank owns. Members are destroyed from the last to the first: the engine before
 // what it runs on.
 class LocalWorld final : public EngineWorld {
@@ -52,8 +41,6 @@ class LocalWorld final : public EngineWorld {
 
  private:
   Status open_memory(const Plan& plan);
-  Status open_folders(const OpenRequest& request, const Plan& plan);
-  Status open_nvme(const OpenRequest& request, uint64_t capacity_bytes);
 
   SteadyClock clock_;
   HostDevice device_;
@@ -64,13 +51,9 @@ class LocalWorld final : public EngineWorld {
   HostSpan arena_;  // host homes, then slots
   HostSpan slots_;  // the arena's part for slots and gradients
   DeviceSpan hbm_;  // HBM homes, then gradient slots
-  std::vector<std::unique_ptr<StoreFolder>> folders_;
-  std::vector<NvmePath> nvme_paths_;
-  NvmeOptions nvme_options_;
-  std::vector<std::unique_ptr<IoQueue>> queues_;
   std::unique_ptr<HbmTier> hbm_tier_;
   std::unique_ptr<HostTier> host_tier_;
-  std::unique_ptr<NvmeTier> nvme_tier_;
+  std::unique_ptr<LocalStorage> storage_;  // null without anything on NVMe
   std::unique_ptr<Engine> engine_;
 };
 
@@ -79,6 +62,8 @@ Status LocalWorld::open_memory(const Plan& plan) {
   const uint64_t hbm_home_bytes = plan.home_bytes[static_cast<size_t>(TierKind::kHbm)];
   if (plan.arena_bytes() > 0) {
     ZO_ASSIGN_OR_RETURN(arena_, device_.allocate_pinned(plan.arena_bytes()));
+    const std::string warning = huge_page_warning(arena_);
+    if (!warning.empty()) spdlog::warn("{}", warning);
   }
   if (plan.device_bytes() > 0) {
     ZO_ASSIGN_OR_RETURN(hbm_, device_.allocate_hbm(plan.device_bytes()));
@@ -86,68 +71,6 @@ Status LocalWorld::open_memory(const Plan& plan) {
   host_tier_ = std::make_unique<HostTier>(arena_.first(host_home_bytes));
   hbm_tier_ = std::make_unique<HbmTier>(device_, hbm_.subspan(0, hbm_home_bytes));
   slots_ = arena_.subspan(host_home_bytes);
-  return Status();
-}
-
-// Before any memory is taken: are the paths there, and is there room?
-Status LocalWorld::open_folders(const OpenRequest& request, const Plan& plan) {
-  const uint64_t capacity_bytes = plan.home_bytes[static_cast<size_t>(TierKind::kNvme)];
-  if (capacity_bytes == 0) return Status();
-  if (request.nvme_paths.empty()) {
-    return Status(Code::kInvalidArgument, "nvme_path: it is missing, and the plan puts " +
-                                              format_bytes(capacity_bytes) +
-                                              " on NVMe: give a folder on a local drive");
-  }
-  nvme_options_.verify = request.verify_reads;
-  nvme_options_.extent_bytes_max = round_up(plan.layout.subgroup_numel * sizeof(float), kPageBytes);
-  nvme_paths_.resize(request.nvme_paths.size());
-  const std::vector<uint64_t> file_bytes =
-      NvmeTier::file_bytes(nvme_paths_, capacity_bytes, nvme_options_);
-  for (size_t i = 0; i < nvme_paths_.size(); ++i) {
-    const std::string& path = request.nvme_paths[i];
-    const IoProbe probe = probe_path(path);
-    ZO_TRY(probe.status.within("nvme_path"));
-    if (probe.is_memory) {
-      spdlog::warn("nvme_path {} is on {}, which is memory and not a disk", path,
-                   probe.file_system);
-    }
-    ZO_ASSIGN_OR_RETURN(auto folder, StoreFolder::create(path));
-    ZO_TRY(StoreFolder::check_free_bytes(path, file_bytes[i]));
-    nvme_paths_[i].file = folder->file("state");
-    nvme_paths_[i].name = path;
-    folders_.push_back(std::move(folder));
-  }
-  return Status();
-}
-
-Status LocalWorld::open_nvme(const OpenRequest& request, uint64_t capacity_bytes) {
-  if (capacity_bytes == 0) return Status();
-  ZO_ASSIGN_OR_RETURN(const IoEngine engine, io_engine_named(request.io_engine));
-  IoQueueOptions queue_options;
-  queue_options.depth = request.io_queue_depth;
-  for (NvmePath& path : nvme_paths_) {
-    const bool first = queues_.empty();  // what is said of one queue holds for all
-    ZO_ASSIGN_OR_RETURN(ChosenQueue chosen, open_queue(engine, queue_options));
-    if (first && engine == IoEngine::kAuto && std::string(chosen.queue->name()) != "io_uring") {
-      spdlog::warn("{}", chosen.why);
-    }
-    ZO_ASSIGN_OR_RETURN(const std::string unregistered, chosen.queue->register_arena(arena_));
-    if (first && !unregistered.empty()) spdlog::warn("{}", unregistered);
-    path.queue = chosen.queue.get();
-    queues_.push_back(std::move(chosen.queue));
-  }
-  auto told = std::chrono::steady_clock::now();
-  const auto progress = [&told](uint64_t done_bytes, uint64_t total_bytes) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now - told < std::chrono::seconds(2)) return;
-    told = now;
-    spdlog::info("writing the swap files once, {} of {}", format_bytes(done_bytes),
-                 format_bytes(total_bytes));
-  };
-  nvme_options_.block_bytes =
-      std::min<uint64_t>(request.io_block_bytes, slots_.size() / kPageBytes * kPageBytes);
-  ZO_ASSIGN_OR_RETURN(nvme_tier_, NvmeTier::open(nvme_paths_, capacity_bytes, slots_, clock_,
-                                                 nvme_options_, progress));
   return Status();
 }
 
@@ -160,14 +83,25 @@ Result<std::unique_ptr<EngineWorld>> LocalWorld::make(const OpenRequest& request
   LocalWorld& w = *world;
   ZO_ASSIGN_OR_RETURN(w.optimizer_, make_optimizer(request.optimizer_name));
   ZO_ASSIGN_OR_RETURN(Plan plan, make_plan(request.model, request.plan));
-  ZO_TRY(w.open_folders(request, plan));
+  const uint64_t nvme_bytes = plan.home_bytes[static_cast<size_t>(TierKind::kNvme)];
+  if (nvme_bytes > 0) {
+    const uint64_t extent_bytes_max =
+        round_up(plan.layout.subgroup_numel * sizeof(float), kPageBytes);
+    ZO_ASSIGN_OR_RETURN(w.storage_, LocalStorage::open(request, nvme_bytes, extent_bytes_max));
+  }
   ZO_TRY(w.open_memory(plan));
-  ZO_TRY(w.open_nvme(request, plan.home_bytes[static_cast<size_t>(TierKind::kNvme)]));
-  w.communicator_ = InProcessGroup(1).rank(0, w.device_);
   w.workers_ = std::make_unique<TbbWorkers>(request.plan.workers);
+  if (nvme_bytes > 0) {
+    const Status made = w.storage_->make_tier(w.arena_, w.slots_, w.clock_, *w.workers_);
+    // A drive that does not answer may still own the memory: a leak is the lesser evil.
+    if (made.code() == Code::kTimeout) static_cast<void>(world.release());
+    ZO_TRY(made);
+  }
+  w.communicator_ = InProcessGroup(1).rank(0, w.device_);
 
   EnginePorts ports{w.clock_, w.device_, *w.communicator_, *w.workers_, *w.optimizer_, w.math_};
-  ports.tiers = {w.hbm_tier_.get(), w.host_tier_.get(), w.nvme_tier_.get()};
+  ports.tiers = {w.hbm_tier_.get(), w.host_tier_.get(),
+                 w.storage_ == nullptr ? nullptr : w.storage_->tier()};
   ports.slots = w.slots_;
   const uint64_t hbm_home_bytes = plan.home_bytes[static_cast<size_t>(TierKind::kHbm)];
   ports.gradients = w.hbm_.subspan(hbm_home_bytes, plan.gradient.total_bytes());
@@ -177,9 +111,21 @@ Result<std::unique_ptr<EngineWorld>> LocalWorld::make(const OpenRequest& request
 
 }  // namespace
 
-Result<std::unique_ptr<ControlThread>> open_engine(OpenRequest request) {
+PlanRequest resolved_plan(const OpenRequest& request) {
+  constexpr uint64_t kInFlightBytes = uint64_t{32} << 20;      // of a path
+  constexpr uint64_t kInFlightBytesMax = uint64_t{256} << 20;  // of all paths
+  PlanRequest plan = request.plan;
   const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
-  request.plan.workers = request.threads == 0 ? cores : request.threads;
+  plan.workers = request.threads == 0 ? cores : request.threads;
+  if (plan.optimizer.nvme > 0) {
+    plan.in_flight_bytes = std::min(
+        kInFlightBytesMax, kInFlightBytes * std::max<size_t>(1, request.nvme_paths.size()));
+  }
+  return plan;
+}
+
+Result<std::unique_ptr<ControlThread>> open_engine(OpenRequest request) {
+  request.plan = resolved_plan(request);
   return ControlThread::start([request = std::move(request)] { return LocalWorld::make(request); });
 }
 

@@ -26,8 +26,9 @@ ARROWS = {
     "core/engine": {"core/engine", PLAN, PORTS, BASE},
     **{adapter: {adapter, PORTS, BASE} for adapter in ADAPTERS},
 }
-# The composition root, the one file of core/ outside its folders.
-ROOT_FILES = ("core/open.h", "core/open.cc")
+# The composition root, the files of core/ outside its folders.
+ROOT_NAMES = ("open", "open_storage", "measure_path")
+ROOT_FILES = tuple(f"core/{name}.{suffix}" for name in ROOT_NAMES for suffix in ("h", "cc"))
 FOLDERS = (*ARROWS, *PROGRAMS)
 
 SUFFIXES = {".h", ".hpp", ".cuh", ".c", ".cc", ".cpp", ".cu"}

@@ -209,7 +209,7 @@ def check_io_uring(root: Path, error: int | None = None) -> Finding:
         remedy = "a seccomp profile that allows io_uring_setup, io_uring_enter, io_uring_register"
     else:
         why, remedy = os.strerror(error), ""
-    return Finding("warn", "io_uring", f"{why}: a pool of threads does the I/O", remedy)
+    return Finding("warn", "io_uring", f"{why}: libaio or threads do the I/O", remedy)
 
 
 def check_gpu(root: Path) -> Finding:

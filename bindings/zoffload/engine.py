@@ -332,7 +332,9 @@ def core_options(config: _core.Config, optimizer_name: str) -> dict:
         "io_engine": config.io_engine,
         "block_bytes": config.io_block_bytes,
         "queue_depth": config.io_queue_depth,
+        "profile": config.profile_file,
         "verify_reads": config.verify_reads,
+        "allow_memory_paths": config.allow_memory_paths,
         "stall_timeout": config.stall_timeout_seconds,
     }
 

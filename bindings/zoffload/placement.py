@@ -22,31 +22,38 @@ Paths = str | os.PathLike | Sequence[str | os.PathLike]
 Bytes = int | str  # 1 << 30, or "1GiB"
 
 TIERS = ("cpu", "nvme")
-IO_ENGINES = ("auto", "uring", "threads")
+IO_ENGINES = ("auto", "uring", "libaio", "threads")
 ALIGNMENT = 4096  # of what a drive reads and writes
 
 
 @dataclass(frozen=True)
 class NvmeConfig:
-    """The drives, and how they are read and written. Several paths share the state evenly."""
+    """The drives, and how they are read and written. Several paths share the state in proportion to
+    their speed: the profile's, or measured."""
 
     paths: Paths = ()
     io_engine: str = "auto"
-    block_bytes: Bytes = 1 << 20  # of one request
-    queue_depth: int = 32  # requests in flight, per path
+    block_bytes: Bytes | None = None  # of one request; None is the profile's, or 1 MiB
+    queue_depth: int | None = None  # requests in flight, per path; None: the profile's, or measured
     verify_reads: bool = True  # compare every byte that is read with the sum of what was written
+    allow_memory_paths: bool = False  # take a folder that is memory (tmpfs), an error otherwise
     max_bytes: Any = None  # not available in this version
 
     def __post_init__(self) -> None:
         refuse_unavailable(self, "max_bytes")
         if self.io_engine not in IO_ENGINES:
             raise InvalidArgument(f"io_engine is {self.io_engine!r}; it may be one of {IO_ENGINES}")
-        block_bytes = check_bytes("block_bytes", self.block_bytes)
-        if block_bytes == 0 or block_bytes % ALIGNMENT != 0:
-            raise InvalidArgument(f"block_bytes is {block_bytes}; it must be a multiple of 4 KiB")
-        check_int("queue_depth", self.queue_depth, minimum=1)
-        if not isinstance(self.verify_reads, bool):
-            raise InvalidArgument(f"verify_reads is {self.verify_reads!r}, not a bool")
+        if self.block_bytes is not None:
+            block_bytes = check_bytes("block_bytes", self.block_bytes)
+            if block_bytes == 0 or block_bytes % ALIGNMENT != 0:
+                raise InvalidArgument(
+                    f"block_bytes is {block_bytes}; it must be a multiple of 4 KiB"
+                )
+        if self.queue_depth is not None:
+            check_int("queue_depth", self.queue_depth, minimum=1)
+        for name in ("verify_reads", "allow_memory_paths"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidArgument(f"{name} is {getattr(self, name)!r}, not a bool")
         check_paths("nvme.paths", self.paths)
 
 
@@ -60,6 +67,7 @@ class OffloadConfig:
     threads: int = 0  # of the update; 0 is one per core
     subgroup_bytes: Bytes = 16 << 20  # of state, updated as one
     stall_timeout: float = 60.0  # seconds in which nothing moves before that is an error
+    profile: str | os.PathLike | None = None  # a file from `zoffload-bench profile`
     # Not available in this version:
     params: Any = None
     grads: Any = None
@@ -67,7 +75,6 @@ class OffloadConfig:
     device_bytes: Any = None
     prefetch: Any = None
     numa: Any = None
-    profile: Any = None
 
     def __post_init__(self) -> None:
         refuse_unavailable(self, *(f.name for f in fields(self) if f.type == "Any"))
@@ -78,6 +85,8 @@ class OffloadConfig:
             check_bytes("host_bytes", self.host_bytes, minimum=1)
         check_int("threads", self.threads)
         check_bytes("subgroup_bytes", self.subgroup_bytes, minimum=1)
+        if self.profile is not None and not isinstance(self.profile, (str, os.PathLike)):
+            raise InvalidArgument(f"profile is {self.profile!r}, not a file name")
         if not is_number(self.stall_timeout) or not 0 < self.stall_timeout < math.inf:
             raise InvalidArgument(
                 f"stall_timeout is {self.stall_timeout!r}; it must be seconds, more than 0"
@@ -130,9 +139,11 @@ def core_options(
         "threads": config.threads,
         "nvme_paths": paths,
         "io_engine": config.nvme.io_engine,
-        "block_bytes": check_bytes("block_bytes", config.nvme.block_bytes),
-        "queue_depth": config.nvme.queue_depth,
+        "block_bytes": check_bytes("block_bytes", config.nvme.block_bytes or 0),
+        "queue_depth": config.nvme.queue_depth or 0,
+        "profile": os.fspath(config.profile or ""),
         "verify_reads": config.nvme.verify_reads,
+        "allow_memory_paths": config.nvme.allow_memory_paths,
         "stall_timeout": float(config.stall_timeout),
     }
 

@@ -97,7 +97,10 @@ Plan try_plan(const std::vector<BucketSpec>& model, const PlanRequest& request, 
   plan.gradient_dtype = request.micro_steps > 1 ? DType::kFloat32 : DType::kBFloat16;
   place_homes(request, plan);
   if (plan.update.bytes > 0) {
-    plan.update.count = smallest_counts ? kUpdateSlotsMin : 3 + request.workers;
+    const auto in_flight = std::min<uint64_t>(ceil_div(request.in_flight_bytes, plan.update.bytes),
+                                              plan.layout.subgroups.size());
+    plan.update.count =
+        smallest_counts ? kUpdateSlotsMin : 3 + request.workers + static_cast<uint32_t>(in_flight);
   }
   if (plan.staging.bytes > 0)
     plan.staging.count = smallest_counts ? kStagingSlotsMin : kStagingSlots;

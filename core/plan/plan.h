@@ -23,8 +23,9 @@ struct PlanRequest {
   uint64_t device_bytes = 0;           // hard budget; 0 is no limit
   uint64_t subgroup_bytes = 16 << 20;  // of optimizer state, at most
   uint32_t workers = 1;
-  uint32_t prefetch = 2;     // buckets gathered ahead
-  uint32_t micro_steps = 1;  // gradients of more than one are accumulated in fp32
+  uint64_t in_flight_bytes = 0;  // what the drives keep in flight, and so the update slots too
+  uint32_t prefetch = 2;         // buckets gathered ahead
+  uint32_t micro_steps = 1;      // gradients of more than one are accumulated in fp32
 };
 
 struct SubgroupHomes {

@@ -14,7 +14,7 @@ import torch
 import zoffload
 from torch import nn
 from zoffload.errors import Error, InvalidArgument, OutOfMemory, Unsupported
-from zoffload.placement import OffloadConfig
+from zoffload.placement import NvmeConfig, OffloadConfig
 
 KIB48 = 48 << 10  # the state of the smallest subgroup
 
@@ -78,14 +78,15 @@ def test_nvme_path_is_read_only(readonly_folder):
         zoffload.AdamW([parameter(3)], offload="nvme", nvme_path=readonly_folder)
 
 
-def test_memory_file_system_is_warned_of(capfd):
-    """A tmpfs takes the memory that offload should save. Method: the warning on the terminal."""
+def test_memory_is_no_drive_unless_it_is_allowed():
+    """Goal: a tmpfs takes the memory that offload should save. Method: /dev/shm, then with leave."""
     if not os.path.isdir("/dev/shm"):
         pytest.skip("no /dev/shm here")
-    with zoffload.AdamW([parameter(3)], offload="nvme", nvme_path="/dev/shm"):
+    with pytest.raises(InvalidArgument, match="/dev/shm is on tmpfs.*allow_memory_paths"):
+        zoffload.AdamW([parameter(3)], offload="nvme", nvme_path="/dev/shm")
+    offload = OffloadConfig("nvme", nvme=NvmeConfig("/dev/shm", allow_memory_paths=True))
+    with zoffload.AdamW([parameter(3)], offload=offload):
         pass
-    out, err = capfd.readouterr()
-    assert "/dev/shm is on tmpfs" in out + err
 
 
 JOB = """

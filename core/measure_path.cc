@@ -1,0 +1,104 @@
+#include "core/measure_path.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "core/base/noise.h"
+#include "core/plan/depth_search.h"
+#include "tiers/transfer_queue.h"
+
+namespace zoffload {
+namespace {
+
+constexpr uint64_t kFileBytes = uint64_t{256} << 20;
+constexpr uint64_t kPointBytes = uint64_t{64} << 20;  // read, and as many written, at each depth
+constexpr uint64_t kChunkBytes = uint64_t{16} << 20;
+constexpr uint32_t kDepthMin = 4;
+constexpr uint64_t kWaitNs = 10'000'000;
+
+// One run of transfers on the file, and the time it took.
+class Load {
+ public:
+  Load(FileQueue& queue, FileId file, uint64_t block_bytes, HostSpan scratch, Clock& clock)
+      : queue_(queue), transfers_(queue, block_bytes), file_(file), clock_(clock) {
+    const uint64_t half = scratch.size() / 2 / block_bytes * block_bytes;
+    chunk_bytes_ = std::min(half, kChunkBytes / block_bytes * block_bytes);
+    ZO_CHECK(chunk_bytes_ > 0);
+    read_to_ = scratch.first(chunk_bytes_);
+    write_from_ = scratch.subspan(half, chunk_bytes_);
+    fill_with_noise(write_from_, 0);
+  }
+
+  Status fill() {
+    std::deque<Completion> done(1);
+    transfers_.fill(file_, write_from_, kFileBytes, done[0]);
+    return finish(done);
+  }
+
+  // Reads the first half of the file while the second is written.
+  Result<uint64_t> mixed_ns(uint32_t depth) {
+    transfers_.set_depth(depth);
+    const uint64_t start_ns = clock_.now_ns();
+    std::deque<Completion> done;
+    for (uint64_t at = 0; at + chunk_bytes_ <= kPointBytes; at += chunk_bytes_) {
+      transfers_.read(file_, at, read_to_, Urgency::kPrefetch, done.emplace_back());
+      transfers_.write(file_, write_from_, kFileBytes / 2 + at, done.emplace_back());
+    }
+    ZO_TRY(finish(done));
+    return std::max<uint64_t>(1, clock_.now_ns() - start_ns);
+  }
+
+  uint64_t point_bytes() const { return 2 * (kPointBytes / chunk_bytes_ * chunk_bytes_); }
+
+ private:
+  Status finish(const std::deque<Completion>& done) {
+    while (!transfers_.idle()) {
+      if (transfers_.poll() == 0) queue_.wait(kWaitNs);
+    }
+    for (const Completion& each : done) ZO_TRY(each.status());
+    return Status();
+  }
+
+  FileQueue& queue_;
+  TransferQueue transfers_;
+  const FileId file_;
+  Clock& clock_;
+  uint64_t chunk_bytes_;
+  HostSpan read_to_;
+  HostSpan write_from_;
+};
+
+Result<MeasuredPath> search(Load& load, uint32_t depth_max) {
+  ZO_TRY(load.fill());
+  DepthSearch depths({.depth_min = std::min(kDepthMin, depth_max),
+                      .depth_max = depth_max,
+                      .gain = 1.02,
+                      .rounds = 2});
+  MeasuredPath measured;
+  while (!depths.done()) {
+    ZO_ASSIGN_OR_RETURN(const uint64_t ns, load.mixed_ns(depths.next_depth()));
+    depths.report(load.point_bytes(), ns);
+  }
+  measured.depth = depths.best();
+  measured.mixed_bytes_per_s = depths.bytes_per_s();
+  return measured;
+}
+
+}  // namespace
+
+Result<MeasuredPath> measure_path(FileQueue& queue, const std::string& folder, uint64_t block_bytes,
+                                  HostSpan scratch, Clock& clock) {
+  ZO_ASSIGN_OR_RETURN(File file, File::create_unnamed(folder, kFileBytes, true));
+  ZO_TRY(queue.accepts(file));
+  const FileId id = queue.adopt(std::move(file));
+  Result<MeasuredPath> measured = [&] {
+    Load load(queue, id, block_bytes, scratch, clock);
+    return search(load, queue.depth());
+  }();
+  queue.release(id);
+  if (!measured.ok()) return measured.status().within(folder);
+  return measured;
+}
+
+}  // namespace zoffload
