@@ -1,0 +1,308 @@
+// zoffload-bench adam: the optimizer's kernels beside what memory allows.
+#include <algorithm>
+#include <cctype>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "bench/add_options.h"
+#include "bench/commands.h"
+#include "bench/memory_bound.h"
+#include "bench/model_shape.h"
+#include "bench/short_runs.h"
+#include "bench/text_table.h"
+#include "bench/update_rig.h"
+#include "optim/optimizers.h"
+#include "optim/simd_targets.h"
+#include "optim/tbb_workers.h"
+
+namespace zoffload::bench {
+namespace {
+
+constexpr const char* kFormats[] = {"fp32", "split", "bf16", "split+bf16", "int8"};
+// Beside "auto", which leaves the choice to the kernels, and "scalar", the oracle.
+constexpr const char* kLevels[] = {"avx2",    "avx3", "avx3_dl",          "avx3_zen4", "avx3_spr",
+                                   "avx10_2", "neon", "neon_without_aes", "neon_bf16", "emu128"};
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return result;
+}
+
+template <typename List>
+zoffload::Result<std::string> one_of(const List& names, std::string_view text) {
+  std::string all;
+  for (const char* name : names) {
+    if (text == name) return std::string(name);
+    all += (all.empty() ? "" : ", ") + std::string(name);
+  }
+  return Status(Code::kInvalidArgument, "'" + std::string(text) + "' is none of " + all);
+}
+
+zoffload::Result<std::string> parse_format(std::string_view text) { return one_of(kFormats, text); }
+
+zoffload::Result<std::string> parse_optimizer(std::string_view text) {
+  return one_of(std::initializer_list<const char*>{"adamw", "adam"}, text);
+}
+
+zoffload::Result<std::vector<DType>> parse_dtypes(std::string_view text) {
+  return parse_list<DType>(text, parse_dtype);
+}
+
+zoffload::Result<std::vector<std::string>> parse_levels(std::string_view text) {
+  return parse_list<std::string>(text, [](std::string_view name) -> zoffload::Result<std::string> {
+    const std::string level = lower(name);
+    if (level == "auto" || level == "scalar") return level;
+    return one_of(kLevels, level);
+  });
+}
+
+// One combination of the sweep, and what was measured of it.
+struct Candidate {
+  DType dtype = DType::kFloat32;
+  uint32_t threads = 1;
+  std::string level;   // as asked for
+  std::string target;  // Highway's name of it; empty for the oracle
+  const Optimizer* optimizer = nullptr;
+  bench::Result result;
+  Samples numel_per_s;
+  Samples bound_bytes_per_s;
+  Samples share_of_bound;
+};
+
+class AdamCommand final : public Command {
+ public:
+  const char* name() const override { return "adam"; }
+  const char* summary() const override {
+    return "update kernels beside the memory bandwidth of the same streams";
+  }
+  const char* examples() const override {
+    return "How near the update comes to what memory allows, on all cores.\n"
+           "  zoffload-bench adam\n"
+           "How it scales with threads, for bf16 and fp32 models.\n"
+           "  zoffload-bench adam --threads 1,2,4,8 --dtype bf16,fp32\n"
+           "What the vectors bring: the best ones, AVX2, and one element at a time.\n"
+           "  zoffload-bench adam --threads 1 --numel 16Mi --simd auto,avx2,scalar\n";
+  }
+
+  void add_options(CLI::App& app, Options& options) override;
+  zoffload::Result<ExitCode> run(Context& context) override;
+  std::string print_table(const Document& document) const override;
+
+ private:
+  zoffload::Result<std::vector<Candidate>> make_candidates();
+  zoffload::Result<bool> measure_dtype(DType dtype, std::vector<Candidate*> candidates,
+                                       Context& context);
+  Status measure(Candidate& candidate, UpdateRig& rig, Workers& workers, uint32_t repeat,
+                 const Stopped& stopped);
+  void report(std::vector<Candidate>& candidates, bool complete, Document& document) const;
+
+  uint64_t numel_ = uint64_t{64} << 20;
+  std::string format_ = "fp32";
+  std::string optimizer_name_ = "adamw";
+  std::vector<DType> dtypes_ = {DType::kBFloat16};
+  std::vector<uint32_t> threads_ = {core_count()};
+  std::vector<std::string> levels_ = {"auto"};
+  ShortRuns runs_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Optimizer> oracle_;
+};
+
+void AdamCommand::add_options(CLI::App& app, Options& options) {
+  const std::string group = "Update";
+  add_parsed(app, "--numel", numel_, parse_numel, "N", format_numel(numel_),
+             "parameters, such as 64Mi, 350M or 7B; 16 bytes of memory each")
+      ->group(group);
+  add_parsed(app, "--format", format_, parse_format, "fp32|split|bf16|split+bf16|int8", format_,
+             "of the optimizer's state")
+      ->group(group);
+  add_parsed(app, "--dtype", dtypes_, parse_dtypes, "bf16|fp32", "bf16", "of weights and gradients")
+      ->group(group);
+  add_parsed(app, "--optimizer", optimizer_name_, parse_optimizer, "adamw|adam", optimizer_name_,
+             "the arithmetic")
+      ->group(group);
+  add_counts(app, "--threads", threads_, "CPU workers")->group(group);
+  add_parsed(app, "--simd", levels_, parse_levels, "auto|scalar|LEVEL", "auto",
+             "vectors: this CPU's best, one element at a time, or avx2, avx3, neon, emu128 ...")
+      ->group(group);
+  add_short_run_options(app, options, runs_);
+}
+
+zoffload::Result<std::vector<Candidate>> AdamCommand::make_candidates() {
+  ZO_ASSIGN_OR_RETURN(optimizer_, make_optimizer(optimizer_name_));
+  ZO_ASSIGN_OR_RETURN(oracle_, make_optimizer("scalar_" + optimizer_name_));
+  const std::vector<std::string> here = simd_targets();
+  std::vector<Candidate> candidates;
+  for (const std::string& level : levels_) {
+    Candidate candidate;
+    candidate.level = level;
+    candidate.optimizer = level == "scalar" ? oracle_.get() : optimizer_.get();
+    if (level == "auto") candidate.target = simd_target_in_use();
+    for (const std::string& target : here) {
+      if (lower(target) == level && level != "scalar") candidate.target = target;
+    }
+    if (candidate.target.empty() && level != "scalar") {
+      std::string names;
+      for (const std::string& target : here) names += " " + lower(target);
+      return Status(Code::kUnsupported, "--simd: " + level + " is not there; here are:" + names);
+    }
+    for (const DType dtype : dtypes_) {
+      for (const uint32_t threads : threads_) {
+        candidate.dtype = dtype;
+        candidate.threads = threads;
+        candidates.push_back(candidate);
+      }
+    }
+  }
+  return candidates;
+}
+
+// Update and bound take turns on the same memory, and either begins every other time.
+Status AdamCommand::measure(Candidate& candidate, UpdateRig& rig, Workers& workers, uint32_t repeat,
+                            const Stopped& stopped) {
+  std::optional<ForcedSimdTarget> forced;
+  if (candidate.level != "auto" && candidate.level != "scalar") forced.emplace(candidate.target);
+  UpdatePass warm_up;
+  ZO_ASSIGN_OR_RETURN(warm_up, rig.update(*candidate.optimizer, workers, stopped));
+  struct Sum {
+    double numel = 0;
+    double seconds = 0;
+    double rate() const { return numel / seconds; }
+  };
+  Sum update;
+  Sum bound;
+  double cpu_seconds = 0;
+  for (uint32_t turn = repeat; update.seconds + bound.seconds < runs_.runtime_s ||
+                               update.seconds == 0 || bound.seconds == 0;
+       ++turn) {
+    const bool is_update = turn % 2 == 0;
+    UpdatePass pass;
+    if (is_update) {
+      ZO_ASSIGN_OR_RETURN(pass, rig.update(*candidate.optimizer, workers, stopped));
+    } else {
+      ZO_ASSIGN_OR_RETURN(pass, rig.stream(workers, stopped));
+    }
+    if (pass.numel < rig.numel()) break;  // stopped
+    Sum& sum = is_update ? update : bound;
+    sum.numel += static_cast<double>(pass.numel);
+    sum.seconds += pass.time.seconds;
+    if (is_update) cpu_seconds += pass.time.cpu_seconds;
+  }
+  if (update.seconds == 0 || bound.seconds == 0) return Status();  // stopped
+  const auto bytes = static_cast<double>(update_stream_bytes(candidate.dtype));
+  candidate.result.bytes += static_cast<uint64_t>(update.numel * bytes);
+  candidate.result.seconds += update.seconds;
+  candidate.result.cpu_seconds += cpu_seconds;
+  candidate.result.bandwidth.values.push_back(update.rate() * bytes);
+  candidate.numel_per_s.values.push_back(update.rate());
+  candidate.bound_bytes_per_s.values.push_back(bound.rate() * bytes);
+  candidate.share_of_bound.values.push_back(update.rate() / bound.rate());
+  return Status();
+}
+
+zoffload::Result<bool> AdamCommand::measure_dtype(DType dtype, std::vector<Candidate*> candidates,
+                                                  Context& context) {
+  UpdateSetup setup;
+  setup.numel = numel_;
+  setup.dtype = dtype;
+  ZO_ASSIGN_OR_RETURN(const auto rig, UpdateRig::open(setup));
+  std::map<uint32_t, std::unique_ptr<TbbWorkers>> workers;
+  for (const Candidate* candidate : candidates) {
+    auto& own = workers[candidate->threads];
+    if (!own) own = std::make_unique<TbbWorkers>(candidate->threads);
+  }
+  const auto measure_one = [&](size_t i, uint32_t repeat) {
+    Candidate& candidate = *candidates[i];
+    return measure(candidate, *rig, *workers.at(candidate.threads), repeat, stopped_by(context));
+  };
+  return run_rounds(candidates.size(), runs_.repeats, context,
+                    std::string("adam ") + dtype_name(dtype), measure_one);
+}
+
+void AdamCommand::report(std::vector<Candidate>& candidates, bool complete,
+                         Document& document) const {
+  const Candidate* best = nullptr;
+  for (Candidate& candidate : candidates) {
+    bench::Result& result = candidate.result;
+    if (result.bandwidth.empty()) continue;
+    result.name = "adam." + format_;
+    result.params = {{"optimizer", optimizer_name_},
+                     {"format", format_},
+                     {"dtype", dtype_name(candidate.dtype)},
+                     {"numel", numel_},
+                     {"threads", candidate.threads},
+                     {"simd", candidate.target.empty() ? "scalar" : lower(candidate.target)}};
+    result.details = {{"numel_per_s", candidate.numel_per_s.median()},
+                      {"bytes_per_parameter", update_stream_bytes(candidate.dtype)},
+                      {"memory_bound_bytes_per_s", candidate.bound_bytes_per_s.median()},
+                      {"share_of_bound", candidate.share_of_bound.median()}};
+    result.interrupted = !complete;
+    document.results.push_back(result);
+    if (best == nullptr || candidate.numel_per_s.median() > best->numel_per_s.median()) {
+      best = &candidate;
+    }
+  }
+  if (best == nullptr) return;
+  document.summary["numel_per_s"] = best->numel_per_s.median();
+  document.summary["memory_bound_bytes_per_s"] = best->bound_bytes_per_s.median();
+  document.summary["share_of_bound"] = best->share_of_bound.median();
+  document.summary["threads"] = best->threads;
+}
+
+zoffload::Result<ExitCode> AdamCommand::run(Context& context) {
+  if (format_ != "fp32") {
+    return Status(Code::kUnsupported,
+                  "--format " + format_ + ": it comes later; this version has fp32");
+  }
+  ZO_TRY(check_threads(*std::max_element(threads_.begin(), threads_.end())));
+  ZO_ASSIGN_OR_RETURN(std::vector<Candidate> candidates, make_candidates());
+  UpdateSetup setup;
+  setup.numel = numel_;
+  ZO_TRY(check_memory(UpdateRig::memory_bytes(setup), "--numel " + format_numel(numel_),
+                      "give a smaller --numel"));
+  if (context.options().dry_run) {
+    context.say("would measure " + std::to_string(candidates.size()) + " combinations");
+    return ExitCode::kDone;
+  }
+  bool complete = true;
+  Status error;
+  for (const DType dtype : dtypes_) {
+    std::vector<Candidate*> of_dtype;
+    for (Candidate& candidate : candidates) {
+      if (candidate.dtype == dtype) of_dtype.push_back(&candidate);
+    }
+    const auto whole = measure_dtype(dtype, of_dtype, context);
+    if (!whole.ok()) error = whole.status();
+    complete = complete && whole.ok() && *whole;
+    if (!complete) break;
+  }
+  report(candidates, complete, context.document());
+  ZO_TRY(error);
+  return exit_code_of_rounds(complete, context);
+}
+
+std::string AdamCommand::print_table(const Document& document) const {
+  std::vector<std::vector<std::string>> rows = {{"format", "dtype", "threads", "simd", "update",
+                                                 "memory traffic", "memory bound", "share of it",
+                                                 "spread"}};
+  for (const bench::Result& result : document.results) {
+    const Samples& bandwidth = result.bandwidth;
+    rows.push_back({result.params["format"], result.params["dtype"],
+                    std::to_string(result.params["threads"].get<uint32_t>()), result.params["simd"],
+                    format_numel_rate(result.details["numel_per_s"]),
+                    format_rate(bandwidth.median()),
+                    format_rate(result.details["memory_bound_bytes_per_s"]),
+                    format_share(result.details["share_of_bound"]),
+                    format_share(bandwidth.mean() > 0 ? bandwidth.stdev() / bandwidth.mean() : 0)});
+  }
+  return rows.size() == 1 ? "" : text_table(rows, {2, 4, 5, 6, 7, 8});
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_adam_command() { return std::make_unique<AdamCommand>(); }
+
+}  // namespace zoffload::bench

@@ -1,0 +1,234 @@
+#include "bench/output.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <vector>
+
+#include "bench/quantity.h"
+#include "core/base/format.h"
+
+namespace zoffload::bench {
+namespace {
+
+using Row = std::vector<std::string>;
+
+std::string show_value(const std::string& key, const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (key.ends_with("_bytes") && value.is_number_unsigned()) {
+    return format_exact(value.get<uint64_t>());
+  }
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// The parameters of any result, in the order in which they first appear.
+std::vector<std::string> all_params(const Document& document) {
+  std::vector<std::string> keys;
+  for (const Result& result : document.results) {
+    for (const auto& item : result.params.items()) {
+      if (std::find(keys.begin(), keys.end(), item.key()) == keys.end()) keys.push_back(item.key());
+    }
+  }
+  return keys;
+}
+
+bool differs(const Document& document, const std::string& key) {
+  const Json first = document.results.front().params.value(key, Json());
+  for (const Result& result : document.results) {
+    if (result.params.value(key, Json()) != first) return true;
+  }
+  return false;
+}
+
+std::string without_unit(const std::string& key) {
+  return key.ends_with("_bytes") ? key.substr(0, key.size() - 6) : key;
+}
+
+std::string show_latency(const Histogram& latency, double share) {
+  return format_seconds(static_cast<double>(latency.percentile(share)) / 1e9);
+}
+
+Row table_row(const Result& result, const std::vector<std::string>& keys) {
+  Row row = {result.name};
+  for (const std::string& key : keys) {
+    const bool given = result.params.contains(key);
+    row.push_back(given ? show_value(key, result.params.at(key)) : "");
+  }
+  const Samples& bandwidth = result.bandwidth;
+  row.push_back(bandwidth.empty() ? "-" : format_rate(bandwidth.median()));
+  char spread[32] = "";
+  if (bandwidth.values.size() > 1 && bandwidth.mean() > 0) {
+    std::snprintf(spread, sizeof spread, "%.1f %%", 100 * bandwidth.stdev() / bandwidth.mean());
+  }
+  row.push_back(spread);
+  row.push_back(result.latency_ns ? show_latency(*result.latency_ns, 0.5) : "");
+  row.push_back(result.latency_ns ? show_latency(*result.latency_ns, 0.99) : "");
+  row.push_back(result.cpu_seconds > 0 ? format_seconds(result.cpu_seconds) : "");
+  std::string remarks;
+  if (result.verified) remarks += *result.verified ? "verified " : "VERIFICATION FAILED ";
+  if (result.errors > 0) remarks += std::to_string(result.errors) + " errors ";
+  if (result.interrupted) remarks += "interrupted";
+  while (remarks.ends_with(' ')) remarks.pop_back();
+  row.push_back(remarks);
+  return row;
+}
+
+// Columns that are empty in every row but the first are left out.
+std::string lay_out(const std::vector<Row>& rows) {
+  std::vector<size_t> widths(rows.front().size(), 0);
+  for (size_t column = 0; column < widths.size(); ++column) {
+    for (size_t row = 1; row < rows.size(); ++row) {
+      widths[column] = std::max(widths[column], rows[row][column].size());
+    }
+    if (widths[column] > 0) widths[column] = std::max(widths[column], rows[0][column].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    std::string line;
+    for (size_t column = 0; column < row.size(); ++column) {
+      if (widths[column] == 0) continue;
+      std::string cell = row[column];
+      cell.resize(widths[column], ' ');
+      line += (line.empty() ? "" : "  ") + cell;
+    }
+    while (line.ends_with(' ')) line.pop_back();
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return quoted + "\"";
+}
+
+std::string csv_number(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", value);
+  return text;
+}
+
+std::string csv_line(const Row& row) {
+  std::string line;
+  for (const std::string& field : row) line += (line.empty() ? "" : ",") + csv_field(field);
+  return line + "\r\n";
+}
+
+Row csv_row(const Document& document, const Result& result, const std::vector<std::string>& keys) {
+  Row row = {result.name, document.label};
+  for (const std::string& key : keys) {
+    const Json value = result.params.value(key, Json());
+    const bool text = value.is_string();
+    row.push_back(value.is_null() ? "" : text ? value.get<std::string>() : value.dump());
+  }
+  row.push_back(std::to_string(result.bytes));
+  row.push_back(csv_number(result.seconds));
+  const Samples& bandwidth = result.bandwidth;
+  for (double figure : {bandwidth.mean(), bandwidth.stdev(), bandwidth.median(), bandwidth.min(),
+                        bandwidth.max()}) {
+    row.push_back(bandwidth.empty() ? "" : csv_number(figure));
+  }
+  for (double share : {0.5, 0.99, 0.999}) {
+    row.push_back(result.latency_ns ? std::to_string(result.latency_ns->percentile(share)) : "");
+  }
+  row.push_back(csv_number(result.cpu_seconds));
+  row.push_back(std::to_string(result.written_bytes));
+  row.push_back(std::to_string(result.errors));
+  row.push_back(!result.verified ? "" : *result.verified ? "true" : "false");
+  row.push_back(result.interrupted ? "true" : "false");
+  return row;
+}
+
+Status write_all(int fd, const std::string& text, const std::string& name) {
+  size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t count = ::write(fd, text.data() + written, text.size() - written);
+    if (count > 0) {
+      written += static_cast<size_t>(count);
+    } else if (errno == EPIPE) {
+      return Status();
+    } else if (errno != EINTR) {
+      return Status::from_errno(errno, name);
+    }
+  }
+  return Status();
+}
+
+}  // namespace
+
+std::string print_table(const Document& document) {
+  if (document.results.empty()) return "";
+  // What is the same in all lines is said once above them.
+  std::string common;
+  std::vector<std::string> keys;
+  for (const std::string& key : all_params(document)) {
+    if (differs(document, key)) {
+      keys.push_back(key);
+    } else {
+      const Json& value = document.results.front().params.at(key);
+      common += (common.empty() ? "" : ", ") + without_unit(key) + " " + show_value(key, value);
+    }
+  }
+  Row titles = {"what"};
+  for (const std::string& key : keys) titles.push_back(without_unit(key));
+  for (const char* title : {"bandwidth", "spread", "p50", "p99", "CPU time", "remarks"}) {
+    titles.push_back(title);
+  }
+  std::vector<Row> rows = {titles};
+  for (const Result& result : document.results) rows.push_back(table_row(result, keys));
+  return (common.empty() ? "" : common + "\n") + lay_out(rows);
+}
+
+std::string print_csv(const Document& document) {
+  const std::vector<std::string> keys = all_params(document);
+  Row titles = {"name", "label"};
+  titles.insert(titles.end(), keys.begin(), keys.end());
+  for (const char* title :
+       {"bytes", "seconds", "bandwidth_mean_bytes_per_s", "bandwidth_stdev_bytes_per_s",
+        "bandwidth_median_bytes_per_s", "bandwidth_min_bytes_per_s", "bandwidth_max_bytes_per_s",
+        "latency_p50_ns", "latency_p99_ns", "latency_p99_9_ns", "cpu_seconds", "written_bytes",
+        "errors", "verified", "interrupted"}) {
+    titles.push_back(title);
+  }
+  std::string text = csv_line(titles);
+  for (const Result& result : document.results) text += csv_line(csv_row(document, result, keys));
+  return text;
+}
+
+std::string print_json(const Document& document) {
+  return document.to_json().dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Status write_text(const std::string& text, const std::string& file) {
+  if (file.empty()) return write_all(STDOUT_FILENO, text, "stdout");
+  const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) return Status::from_errno(errno, file);
+  Status status = write_all(fd, text, file);
+  if (::close(fd) != 0 && status.ok()) status = Status::from_errno(errno, file);
+  return status;
+}
+
+Status check_writable(const std::string& file) {
+  struct stat facts = {};
+  if (stat(file.c_str(), &facts) == 0) {
+    if (S_ISDIR(facts.st_mode)) return Status(Code::kInvalidArgument, file + ": is a folder");
+    if (access(file.c_str(), W_OK) == 0) return Status();
+    return Status::from_errno(errno, file);
+  }
+  const std::string parent = std::filesystem::path(file).parent_path().string();
+  const std::string folder = parent.empty() ? "." : parent;
+  if (stat(folder.c_str(), &facts) == 0 && !S_ISDIR(facts.st_mode)) {
+    return Status(Code::kInvalidArgument, folder + ": not a folder");
+  }
+  if (access(folder.c_str(), W_OK) == 0) return Status();
+  return Status::from_errno(errno, folder);
+}
+
+}  // namespace zoffload::bench

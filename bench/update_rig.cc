@@ -1,0 +1,150 @@
+#include "bench/update_rig.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "bench/memory_bound.h"
+#include "core/base/bf16.h"
+#include "core/base/format.h"
+#include "core/plan/layout.h"
+#include "cuda/available_memory.h"
+
+namespace zoffload::bench {
+namespace {
+
+constexpr uint64_t kStateBytesPerElement = 12;
+
+class OptimizerJob final : public Job {
+ public:
+  OptimizerJob(const Optimizer& optimizer, const UpdateView& view, uint64_t step)
+      : optimizer_(optimizer), view_(view), step_(step) {}
+  void run() override { optimizer_.update(view_, Hyper{}, 1.0f, step_); }
+
+ private:
+  const Optimizer& optimizer_;
+  const UpdateView& view_;
+  const uint64_t step_;
+};
+
+class StreamJob final : public Job {
+ public:
+  explicit StreamJob(const UpdateView& view) : view_(view) {}
+  void run() override { stream_like_update(view_); }
+
+ private:
+  const UpdateView& view_;
+};
+
+// Splitmix64: every seed is good, and every value costs a few instructions.
+uint64_t next_random(uint64_t& state) {
+  uint64_t value = state += 0x9e3779b97f4a7c15u;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9u;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebu;
+  return value ^ (value >> 31);
+}
+
+float small_float(uint64_t random) {
+  return (static_cast<float>(random >> 40) - static_cast<float>(1 << 23)) * 0x1p-26f;
+}
+
+uint64_t subgroup_numel(uint64_t subgroup_bytes) {
+  const uint64_t wanted = subgroup_bytes / kStateBytesPerElement / kNormChunk * kNormChunk;
+  return std::max(wanted, kNormChunk);
+}
+
+// Hands out consecutive page-aligned parts of one piece of memory.
+class Carver {
+ public:
+  explicit Carver(HostSpan rest) : rest_(rest) {}
+  HostSpan take(uint64_t bytes) {
+    const HostSpan part = rest_.first(bytes);
+    rest_ = rest_.subspan(std::min<uint64_t>(round_up(bytes, kPageBytes), rest_.size()));
+    return part;
+  }
+
+ private:
+  HostSpan rest_;
+};
+
+}  // namespace
+
+void fill_random(HostSpan memory, DType dtype, uint64_t seed) {
+  uint64_t state = seed;
+  state = next_random(state);  // neighbouring seeds would give the same values, one place further
+  if (dtype == DType::kFloat32) {
+    for (float& value : elements<float>(memory)) value = small_float(next_random(state));
+  } else {
+    for (uint16_t& value : elements<uint16_t>(memory)) {
+      value = bf16_from_float(small_float(next_random(state)));
+    }
+  }
+}
+
+Status check_memory(uint64_t bytes, const std::string& what, const std::string& remedy) {
+  const uint64_t available = available_memory_bytes();
+  if (bytes <= available) return Status();
+  return Status(Code::kOutOfMemory, what + " needs " + format_bytes(bytes) + " of memory, " +
+                                        format_bytes(available) + " are available: " + remedy);
+}
+
+uint64_t UpdateRig::memory_bytes(const UpdateSetup& setup) {
+  const uint64_t param = setup.dtype == DType::kFloat32 ? 0 : dtype_bytes(setup.dtype);
+  const uint64_t per_element = kStateBytesPerElement + dtype_bytes(setup.dtype) + param;
+  const uint64_t subgroups = ceil_div(setup.numel, subgroup_numel(setup.subgroup_bytes));
+  return setup.numel * per_element + subgroups * 5 * kPageBytes;  // each array begins a page
+}
+
+zoffload::Result<std::unique_ptr<UpdateRig>> UpdateRig::open(const UpdateSetup& setup) {
+  ZO_CHECK(setup.numel > 0);
+  ZO_TRY(check_memory(memory_bytes(setup),
+                      "an update of " + std::to_string(setup.numel) + " parameters",
+                      "give a smaller --numel"));
+  std::unique_ptr<UpdateRig> rig(new UpdateRig());
+  ZO_ASSIGN_OR_RETURN(const HostSpan memory, rig->memory_.allocate_pinned(memory_bytes(setup)));
+  Carver carver(memory);
+  const uint64_t numel_max = subgroup_numel(setup.subgroup_bytes);
+  for (uint64_t begin = 0; begin < setup.numel; begin += numel_max) {
+    const uint64_t numel = std::min(numel_max, setup.numel - begin);
+    UpdateView view;
+    view.master = elements<float>(carver.take(numel * sizeof(float)));
+    view.exp_avg = elements<float>(carver.take(numel * sizeof(float)));
+    view.exp_avg_sq = elements<float>(carver.take(numel * sizeof(float)));
+    if (setup.dtype != DType::kFloat32) {
+      view.param = elements<uint16_t>(carver.take(numel * sizeof(uint16_t)));
+    }
+    const HostSpan grad = carver.take(numel * dtype_bytes(setup.dtype));
+    fill_random(std::as_writable_bytes(view.master), DType::kFloat32, setup.seed + begin);
+    fill_random(grad, setup.dtype, setup.seed + begin + 1);
+    view.grad = grad;
+    view.grad_dtype = setup.dtype;
+    rig->views_.push_back(view);
+  }
+  rig->numel_ = setup.numel;
+  return rig;
+}
+
+zoffload::Result<UpdatePass> UpdateRig::update(const Optimizer& optimizer, Workers& workers,
+                                               const Stopped& stopped) {
+  ++step_;
+  Jobs jobs;
+  for (const UpdateView& view : views_) {
+    jobs.push_back(std::make_unique<OptimizerJob>(optimizer, view, step_));
+  }
+  return run(jobs, workers, stopped);
+}
+
+zoffload::Result<UpdatePass> UpdateRig::stream(Workers& workers, const Stopped& stopped) {
+  Jobs jobs;
+  for (const UpdateView& view : views_) jobs.push_back(std::make_unique<StreamJob>(view));
+  return run(jobs, workers, stopped);
+}
+
+zoffload::Result<UpdatePass> UpdateRig::run(const Jobs& jobs, Workers& workers,
+                                            const Stopped& stopped) {
+  UpdatePass pass;
+  ZO_ASSIGN_OR_RETURN(pass.time, run_jobs(jobs, workers, stopped));
+  for (size_t i = 0; i < pass.time.done_count; ++i) pass.numel += views_[i].master.size();
+  return pass;
+}
+
+}  // namespace zoffload::bench

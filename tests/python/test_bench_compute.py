@@ -1,0 +1,287 @@
+"""Goal: link, adam, collective and pipeline say what was measured, in the form that was agreed, and
+refuse what they cannot do with the right code.
+
+Method: the real binary with tiny sizes; every document against the shipped schema.
+"""
+
+# ruff: noqa: F811 (fixtures are imported by name)
+
+import signal
+import time
+
+import pytest
+from bench_tool import bench, check_document, finish, start  # noqa: F401
+
+KIB = 1 << 10
+SHORT = ("--repeats", "2", "--runtime", "10ms", "--output", "json")
+
+
+@pytest.fixture
+def measure(bench, check_document):  # noqa: F811
+    """Runs a command that is to end with `code`; its document."""
+
+    def run(*arguments, code=0):
+        ended = bench(*arguments)
+        assert ended.code == code, ended.stderr
+        return check_document(ended.stdout)
+
+    return run
+
+
+def by_name(document):
+    results = {}
+    for result in document["results"]:
+        results.setdefault(result["name"], []).append(result)
+    return results
+
+
+# ---- link
+
+
+def test_link_measures_every_way_and_size(measure):
+    document = measure("link", "--size", "4KiB,64KiB", "--pool", "1MiB", *SHORT)
+    results = by_name(document)
+    assert set(results) == {"link.to_device", "link.to_host", "link.both"}
+    for name, found in results.items():
+        assert [r["params"]["size_bytes"] for r in found] == [4 * KIB, 64 * KIB]
+        for result in found:
+            assert len(result["bandwidth_bytes_per_s"]["samples"]) == 2
+            assert result["bytes"] % result["params"]["size_bytes"] == 0
+            assert result["latency_ns"]["p50"] > 0
+        way = name.split(".")[1]
+        best = max(r["bandwidth_bytes_per_s"]["median"] for r in found)
+        assert document["summary"][f"{way}_bytes_per_s"] == best
+
+
+def test_link_says_that_pageable_is_unsupported(bench, measure):
+    arguments = ("link", "--size", "4KiB", "--way", "both", "--pool", "64KiB", *SHORT)
+    document = measure(*arguments, "--memory", "pinned,pageable")
+    assert len(document["results"]) == 1
+    assert "pageable" in document["summary"]["unsupported"][0]
+    assert any("pageable" in warning for warning in document["summary"]["warnings"])
+    alone = bench(*arguments, "--memory", "pageable")
+    assert alone.code == 3
+    assert "pageable" in alone.stderr
+
+
+# ---- adam
+
+
+def test_adam_stands_beside_its_memory_bound(measure):
+    sweep = ("--threads", "1,2", "--dtype", "bf16,fp32")
+    document = measure("adam", "--numel", "256Ki", *sweep, *SHORT)
+    results = by_name(document)["adam.fp32"]
+    combinations = {(r["params"]["dtype"], r["params"]["threads"]) for r in results}
+    assert combinations == {("bf16", 1), ("bf16", 2), ("fp32", 1), ("fp32", 2)}
+    for result in results:
+        details = result["details"]
+        assert details["bytes_per_parameter"] == 28
+        traffic = result["bandwidth_bytes_per_s"]["median"]
+        assert details["numel_per_s"] * 28 == pytest.approx(traffic)
+        assert details["memory_bound_bytes_per_s"] > 0
+        assert details["share_of_bound"] > 0
+        assert result["bytes"] % (28 * 256 * KIB) == 0
+    best = max(results, key=lambda r: r["details"]["numel_per_s"])
+    assert document["summary"]["share_of_bound"] == best["details"]["share_of_bound"]
+
+
+def test_adam_chooses_vectors(measure):
+    document = measure("adam", "--numel", "64Ki", "--threads", "1", "--simd", "auto,scalar", *SHORT)
+    levels = [result["params"]["simd"] for result in document["results"]]
+    assert levels[1] == "scalar"
+    assert levels[0] != "scalar"
+    named = measure("adam", "--numel", "64Ki", "--simd", levels[0].upper(), *SHORT)
+    assert named["results"][0]["params"]["simd"] == levels[0]
+
+
+@pytest.mark.parametrize("format", ["split", "bf16", "split+bf16", "int8"])
+def test_adam_formats_that_come_later(bench, format):
+    ended = bench("adam", "--format", format)
+    assert ended.code == 3
+    assert format in ended.stderr
+    assert "later" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("adam", "--numel", "1000000B"),
+        ("link", "--pool", "4096TiB"),
+        ("collective", "--size", "4096TiB"),
+        ("pipeline", "--optimizer-tier", "host", "--numel", "1000000B"),
+    ],
+)
+def test_too_little_memory_is_said_before_it_is_taken(bench, arguments):
+    ended = bench(*arguments)
+    assert ended.code == 3
+    assert "available" in ended.stderr
+    assert ended.stdout == ""
+
+
+# ---- collective
+
+
+def test_collective_has_both_bandwidths(measure):
+    document = measure("collective", "--ranks", "1,3", "--size", "1000", *SHORT)
+    results = by_name(document)
+    assert len(document["results"]) == 3 * 2
+    for name, twice in [("all_gather", 1), ("reduce_scatter", 1), ("all_reduce", 2)]:
+        for result in results[f"collective.{name}"]:
+            ranks = result["params"]["ranks"]
+            details = result["details"]
+            algorithm = details["algorithm_bytes_per_s"]
+            assert algorithm == result["bandwidth_bytes_per_s"]["median"]
+            factor = twice * (ranks - 1) / ranks
+            assert details["bus_bytes_per_s"] == pytest.approx(algorithm * factor)
+
+
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_collective_backends_that_are_not_built_in(bench, backend):
+    ended = bench("collective", "--backend", backend)
+    assert ended.code == 3
+    assert backend in ended.stderr
+
+
+# ---- pipeline
+
+ENGINE = (
+    *("pipeline", "--numel", "128Ki", "--subgroup-bytes", "256KiB", "--threads", "2"),
+    *("--block-size", "64KiB", "--queue-depth", "4", "--warmup-steps", "1"),
+    *("--bound-runtime", "20ms", "--output", "json", "--force"),
+)
+PIPELINE = (*ENGINE, "--steps", "2", "--repeats", "2")
+
+
+def test_pipeline_reports_traffic_bounds_and_endurance(measure, tmp_path):
+    document = measure(*PIPELINE, "--path", tmp_path)
+    results = by_name(document)
+    (step,) = results["pipeline"]
+    details = step["details"]
+    assert len(step["bandwidth_bytes_per_s"]["samples"]) == 4
+    assert details["nvme_read_bytes_per_parameter"] == 12  # a master and two moments
+    assert details["nvme_written_bytes_per_parameter"] == 12
+    assert step["bytes"] == 4 * 24 * 128 * KIB
+    # The files once, the master once, and five steps.
+    assert step["written_bytes"] == (12 + 4 + 5 * 12) * 128 * KIB
+    assert results["bound.disk"][0]["bandwidth_bytes_per_s"]["median"] > 0
+    bounds = {name: details[f"{name}_bound_seconds"] for name in ("disk", "cpu")}
+    assert details["predicted_step_seconds"] == max(bounds.values())
+    assert bounds[details["bound_by"]] == max(bounds.values())
+    share = max(bounds.values()) / details["seconds_per_step"]["median"]
+    assert document["summary"]["share_of_bound"] == pytest.approx(share)
+    assert details["steps_to_600_tbw"] == int(600e12 / (12 * 128 * KIB))
+    assert details["steps_to_7008_tbw"] == int(7008e12 / (12 * 128 * KIB))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "tier, bytes_per_parameter, bounds",
+    [
+        ("host", 0, {"bound.cpu"}),
+        ("hbm", 0, {"bound.cpu", "bound.link"}),
+        ("nvme:0.5,host:0.5", 3.75, {"bound.cpu", "bound.disk"}),
+    ],
+)
+def test_pipeline_places_the_state(measure, tmp_path, tier, bytes_per_parameter, bounds):
+    paths = ("--path", tmp_path) if "nvme" in tier else ()
+    document = measure(*PIPELINE, *paths, "--optimizer-tier", tier, "--dtype", "fp32")
+    (step,) = by_name(document)["pipeline"]
+    assert set(by_name(document)) == {"pipeline", *bounds}
+    # fp32: the parameter is its own master, so there are two moments. Seven subgroups, of which the
+    # second, fourth and sixth go to the drive: 3 * 20480 * 8 bytes.
+    assert step["details"]["nvme_read_bytes_per_parameter"] == bytes_per_parameter
+    assert ("steps_to_600_tbw" in step["details"]) == ("nvme" in tier)
+
+
+def test_pipeline_compares_checksums(measure, tmp_path):
+    document = measure(*PIPELINE, "--path", tmp_path, "--checksums", "both")
+    steps = by_name(document)["pipeline"]
+    assert [step["params"]["checksums"] for step in steps] == ["on", "off"]
+    assert document["summary"]["checksums_on_off_ratio"] > 0
+
+
+def test_pipeline_reads_a_model(bench, measure, tmp_path):
+    model = tmp_path / "model.json"
+    model.write_text('{"params": [["a", [100, 100]], ["b", [5]]]}')
+    document = measure(*PIPELINE, "--model", model, "--optimizer-tier", "host")
+    assert document["results"][0]["params"]["numel"] == 10005
+    model.write_text('{"layers": "many"}')
+    ended = bench(*PIPELINE, "--model", model, "--optimizer-tier", "host")
+    assert ended.code == 2
+    assert str(model) in ended.stderr
+    assert "layers" in ended.stderr
+
+
+# Two engines would need twice that; one engine's files, masters and two steps fit.
+def test_pipeline_keeps_its_write_budget(measure, tmp_path):
+    state = 12 * 128 * KIB
+    limit = state + 4 * 128 * KIB + 2 * state + KIB
+    document = measure(*PIPELINE, "--path", tmp_path, "--max-write", limit, code=6)
+    (step,) = document["results"]
+    assert step["written_bytes"] == limit - KIB
+    assert step["interrupted"] is True
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pipeline_dry_run_touches_nothing(bench, tmp_path):
+    ended = bench(*PIPELINE, "--path", tmp_path, "--dry-run")
+    assert ended.code == 0, ended.stderr
+    assert "will write" in ended.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pipeline_ends_after_the_step_at_a_signal(check_document, tmp_path):
+    """Method: a run of a million steps, interrupted as soon as its store is there."""
+    child = start(*ENGINE, "--path", tmp_path, "--steps", "1000000")
+    while child.poll() is None and not list(tmp_path.glob("zoffload-*/zo-*")):
+        time.sleep(0.01)  # between two looks
+    child.send_signal(signal.SIGINT)
+    ended = finish(child)
+    assert ended.code == 130, ended.stderr
+    assert check_document(ended.stdout)["summary"]["interrupted"] is True
+    assert list(tmp_path.iterdir()) == []
+
+
+# ---- Bad values
+
+
+@pytest.mark.parametrize(
+    "command, flag, value",
+    [
+        ("link", "--size", "4XB"),
+        ("link", "--way", "sideways"),
+        ("link", "--memory", "virtual"),
+        ("adam", "--numel", "-3"),
+        ("adam", "--format", "fp31"),
+        ("adam", "--simd", "mmx"),
+        ("adam", "--dtype", "fp16"),
+        ("adam", "--threads", "0"),
+        ("adam", "--threads", "1,100000"),
+        ("collective", "--ranks", "2,"),
+        ("collective", "--backend", "mpi"),
+        ("collective", "--op", "gossip"),
+        ("pipeline", "--optimizer-tier", "nvme:0.7"),
+        ("pipeline", "--checksums", "maybe"),
+        ("pipeline", "--engine", "magic"),
+        ("pipeline", "--block-size", "1000"),
+        ("pipeline", "--block-size", "1TiB"),
+        ("pipeline", "--queue-depth", "100000"),
+        ("pipeline", "--threads", "100000"),
+        ("pipeline", "--path", None),
+        ("pipeline", "--model", "/no/such/file.json"),
+    ],
+)
+def test_bad_values_are_named(bench, command, flag, value, tmp_path):
+    given = () if value is None else (flag, value)
+    path = ("--path", tmp_path) if command == "pipeline" and flag != "--path" else ()
+    ended = bench(command, *path, *given)
+    assert ended.code == 2, ended.stderr
+    assert flag in ended.stderr
+    assert ended.stdout == ""
+
+
+@pytest.mark.parametrize("command", ["link", "adam", "collective", "pipeline"])
+def test_help_ends_with_three_examples(bench, command):
+    ended = bench(command, "--help")
+    assert ended.code == 0
+    assert ended.stdout.count(f"  zoffload-bench {command}") == 3

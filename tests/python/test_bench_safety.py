@@ -1,0 +1,166 @@
+"""zoffload-bench touches nothing but files of its own, keeps to its limits, and ends cleanly."""
+
+import hashlib
+import os
+import random
+import signal
+import subprocess
+
+import pytest
+from bench_tool import (  # noqa: F401
+    MIB,
+    SMALL,
+    bench,
+    bytes_written_by_children,
+    check_document,
+    drive,
+    find_bench,
+    finish,
+    start,
+    wait_until_busy,
+)
+
+# A run that something must end.
+UNTIL_STOPPED = (
+    *("--size", "16MiB", "--runtime", "60s", "--warmup", "0", "--repeats", "2"),
+    *("--force", "--output", "json"),
+)
+
+
+def test_existing_files_are_untouched(bench, tmp_path):  # noqa: F811
+    """Goal: what lies in the folder stays as it is. Method: decoys with likely names, their hashes
+    and times before and after."""
+    for name in ("data", ".hidden", "zoffload-bench", "(unnamed)", "ds_io_test.pt"):
+        (tmp_path / name).write_bytes(os.urandom(10_000))
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+
+    def state():
+        return {
+            path.name: (hashlib.sha256(path.read_bytes()).hexdigest(), path.lstat().st_mtime_ns)
+            for path in tmp_path.iterdir()
+        }
+
+    before = state()
+    for rw in ("read", "write"):
+        assert bench("io", "--path", tmp_path, *SMALL, "--rw", rw).code == 0
+    assert state() == before
+
+
+@pytest.mark.parametrize(
+    "path, says",
+    [
+        ("/dev/null", "raw device"),
+        ("/dev/vda", "raw device"),
+        ("/nonexistent", "no such folder"),
+        ("/etc/passwd", "not a folder"),
+        ("/proc", "/proc"),
+        ("/dev/shm", "--force"),
+    ],
+)
+def test_what_is_no_folder_on_a_drive_is_refused(bench, path, says):  # noqa: F811
+    """Goal: a mistyped path never becomes a target. Method: a table of dangerous ones."""
+    if path == "/dev/vda" and not os.path.exists(path):
+        pytest.skip("no /dev/vda here")
+    done = bench("io", "--path", path, "--rw", "write", "--size", "16MiB", "--runtime", "50ms")
+    if path == "/dev/shm" and done.code == 0:
+        pytest.skip("/dev/shm is no tmpfs here")
+    assert done.code in (2, 4)
+    assert says in done.stderr
+
+
+@pytest.mark.parametrize("limit", [20 * MIB, 24 * MIB + 12345])
+def test_max_write_is_kept_to_the_byte(bench, check_document, drive, limit):  # noqa: F811
+    """Goal: never a byte more, and no fewer than whole blocks allow; the document tells the truth.
+    Method: the kernel's own count of what the child wrote, where the folder is on a drive."""
+    block = 64 << 10
+    arguments = ["--rw", "write", "--max-write", limit, "--block-size", block, "--workers", "2"]
+    before = bytes_written_by_children()
+    done = bench("io", "--path", drive, *UNTIL_STOPPED, *arguments)
+    charged = bytes_written_by_children() - before
+    assert done.code == 6, done.stderr
+    written = check_document(done.stdout)["summary"]["written_bytes"]
+    assert written == limit // block * block
+    if charged > 0:  # a file system in memory charges nothing
+        assert written <= charged <= written + MIB  # with the file system's own notes
+    assert "--max-write" in done.stderr
+
+
+def test_files_larger_than_max_write_are_not_begun(bench, drive):  # noqa: F811
+    """Goal: a limit that leaves nothing to measure is said at once. Method: a file above it."""
+    done = bench("io", "--path", drive, *SMALL, "--max-write", "1MiB")
+    assert done.code == 2 and "--max-write" in done.stderr
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_a_signal_ends_it_with_what_was_measured(check_document, drive, number):  # noqa: F811
+    """Goal: at any moment: the right code, one valid document that says so, no file left.
+    Method: SIGINT and SIGTERM after a random number of looks at the process."""
+    chance = random.Random(number)
+    sent, code = ((signal.SIGINT, 130), (signal.SIGTERM, 143))[number % 2]
+    rw = chance.choice(["read", "write", "mixed"])
+    process = start("io", "--path", drive, *UNTIL_STOPPED, "--rw", rw, "--verify", "xxh3")
+    wait_until_busy(process, drive)
+    for _ in range(chance.randrange(2000)):
+        os.stat(drive)
+    process.send_signal(sent)
+    done = finish(process)
+    assert done.code == code, done.stderr
+    document = check_document(done.stdout)
+    assert document["summary"]["interrupted"] is True
+    assert all(result["interrupted"] for result in document["results"])
+
+
+def bytes_read(pid):
+    """By the process so far, as the kernel has counted: from a drive, or else from memory."""
+    with open(f"/proc/{pid}/io") as file:
+        counters = dict(line.split(": ") for line in file.read().splitlines())
+    return int(counters["read_bytes"]) or int(counters["rchar"])
+
+
+def test_what_was_measured_before_a_signal_is_kept(check_document, drive):  # noqa: F811
+    """Goal: whole repeats survive. Method: a signal when the second combination is announced
+    complete by the child's own clock: its CPU time and bytes go on while the first is done."""
+    lists = ["--block-size", "64KiB,1MiB", "--repeats", "1000"]
+    short = ["--size", "16MiB", "--runtime", "20ms", "--warmup", "0", "--force", "--output", "json"]
+    process = start("io", "--path", drive, *short, *lists)
+    wait_until_busy(process, drive)
+    while process.poll() is None and bytes_read(process.pid) < 64 * MIB:
+        pass
+    process.send_signal(signal.SIGINT)
+    done = finish(process)
+    assert done.code == 130
+    results = check_document(done.stdout)["results"]
+    assert results and all(r["bandwidth_bytes_per_s"]["samples"] for r in results)
+
+
+def test_a_second_signal_ends_it_at_once(drive):  # noqa: F811
+    """Goal: nobody is trapped. Method: stop the process, send two, let it go on."""
+    process = start("io", "--path", drive, *UNTIL_STOPPED)
+    wait_until_busy(process, drive)
+    process.send_signal(signal.SIGSTOP)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGCONT)
+    done = finish(process)
+    assert done.code in (-signal.SIGTERM, -signal.SIGINT)
+
+
+def test_a_background_job_can_be_interrupted(drive):  # noqa: F811
+    """Goal: the handler is installed where SIGINT came in ignored. Method: start it so."""
+    process = subprocess.Popen(
+        [find_bench(), "io", "--path", drive, *UNTIL_STOPPED],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    wait_until_busy(process, drive)
+    process.send_signal(signal.SIGINT)
+    assert finish(process).code == 130
+
+
+def test_kill_leaves_nothing(drive):  # noqa: F811
+    """Goal: even SIGKILL leaves no file; the fixture looks. Method: kill it while it writes."""
+    process = start("io", "--path", drive, *UNTIL_STOPPED, "--rw", "write")
+    wait_until_busy(process, drive)
+    process.kill()
+    assert finish(process).code == -signal.SIGKILL

@@ -1,0 +1,159 @@
+// The update's memory, the passes over it, and the memory-bound kernel beside it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "bench/memory_bound.h"
+#include "bench/update_rig.h"
+#include "optim/optimizers.h"
+#include "optim/tbb_workers.h"
+
+namespace zoffload::bench {
+namespace {
+
+// Three subgroups, the last one shorter than the others.
+UpdateSetup three_subgroups(DType dtype) {
+  UpdateSetup setup;
+  setup.numel = 20'001;
+  setup.dtype = dtype;
+  setup.subgroup_bytes = 100'000;  // 8192 elements, rounded down to chunks of the norm
+  return setup;
+}
+
+struct State {
+  std::vector<float> master, exp_avg, exp_avg_sq;
+  std::vector<uint16_t> param;
+  std::vector<std::byte> grad;
+  DType grad_dtype;
+
+  explicit State(const UpdateView& view)
+      : master(view.master.begin(), view.master.end()),
+        exp_avg(view.exp_avg.begin(), view.exp_avg.end()),
+        exp_avg_sq(view.exp_avg_sq.begin(), view.exp_avg_sq.end()),
+        param(view.param.begin(), view.param.end()),
+        grad(view.grad.begin(), view.grad.end()),
+        grad_dtype(view.grad_dtype) {}
+  UpdateView view() { return {master, exp_avg, exp_avg_sq, param, grad, grad_dtype}; }
+};
+
+template <typename T>
+bool same_bits(std::span<const T> left, std::span<const T> right) {
+  return left.size() == right.size() &&
+         std::memcmp(left.data(), right.data(), left.size_bytes()) == 0;
+}
+
+bool same_state(const State& left, const State& right) {
+  return same_bits<float>(left.master, right.master) &&
+         same_bits<float>(left.exp_avg, right.exp_avg) &&
+         same_bits<float>(left.exp_avg_sq, right.exp_avg_sq);
+}
+
+std::vector<State> states_of(const UpdateRig& rig) {
+  return {rig.views().begin(), rig.views().end()};
+}
+
+std::unique_ptr<UpdateRig> must_open(const UpdateSetup& setup) {
+  auto rig = UpdateRig::open(setup);
+  EXPECT_TRUE(rig.ok()) << rig.status().to_string();
+  return std::move(*rig);
+}
+
+class UpdateRigTest : public testing::TestWithParam<DType> {
+ protected:
+  TbbWorkers workers_{3};
+};
+
+// Goal: what is timed is the whole update: every element once, with rising step numbers. Method:
+// two passes against the scalar oracle on a copy, bit for bit.
+TEST_P(UpdateRigTest, UpdatesEveryElementOnce) {
+  const auto rig = must_open(three_subgroups(GetParam()));
+  ASSERT_EQ(rig->subgroup_count(), 3u);
+  std::vector<State> expected = states_of(*rig);
+  const auto optimizer = std::move(*make_optimizer("adamw"));
+  const auto oracle = std::move(*make_optimizer("scalar_adamw"));
+  for (uint64_t step : {1, 2}) {
+    const auto pass = rig->update(*optimizer, workers_);
+    ASSERT_TRUE(pass.ok());
+    EXPECT_EQ(pass->numel, 20'001u);
+    EXPECT_GT(pass->numel_per_s(), 0);
+    for (State& state : expected) oracle->update(state.view(), Hyper{}, 1.0f, step);
+  }
+  const std::vector<State> found = states_of(*rig);
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_TRUE(same_state(found[i], expected[i])) << "subgroup " << i;
+    EXPECT_EQ(found[i].param, expected[i].param) << "subgroup " << i;
+  }
+}
+
+// Goal: the memory-bound pass touches all that an update touches, and changes no state, so that
+// both can alternate on the same bytes. Method: bits before and after; each param is its master's
+// upper half.
+TEST_P(UpdateRigTest, StreamChangesNoState) {
+  const auto rig = must_open(three_subgroups(GetParam()));
+  const auto optimizer = std::move(*make_optimizer("adamw"));
+  ASSERT_TRUE(rig->update(*optimizer, workers_).ok());
+  const std::vector<State> before = states_of(*rig);
+  const auto pass = rig->stream(workers_);
+  ASSERT_TRUE(pass.ok());
+  EXPECT_EQ(pass->numel, 20'001u);
+  const std::vector<State> after = states_of(*rig);
+  for (size_t i = 0; i < after.size(); ++i) {
+    EXPECT_TRUE(same_state(after[i], before[i])) << "subgroup " << i;
+    for (size_t k = 0; k < after[i].param.size(); ++k) {
+      ASSERT_EQ(after[i].param[k], std::bit_cast<uint32_t>(after[i].master[k]) >> 16);
+    }
+  }
+}
+
+// Goal: gradients differ from each other and from the weights, so that nothing compresses. Method:
+// how many different values there are.
+TEST_P(UpdateRigTest, DataIsRandom) {
+  const auto rig = must_open(three_subgroups(GetParam()));
+  const State state(rig->views()[0]);
+  std::vector<float> values = state.master;
+  std::sort(values.begin(), values.end());
+  const auto end = std::unique(values.begin(), values.end());
+  EXPECT_GT(end - values.begin(), 8000);
+  EXPECT_LT(values.front(), -0.1f);
+  EXPECT_GT(*(end - 1), 0.1f);
+  const State next(rig->views()[1]);
+  EXPECT_NE(state.master[0], next.master[0]);
+  EXPECT_NE(state.grad, next.grad);
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, UpdateRigTest, testing::Values(DType::kFloat32, DType::kBFloat16),
+                         [](const auto& info) { return std::string(dtype_name(info.param)); });
+
+// Goal: what cannot fit is refused before it is taken, with what to do. Method: a million billion.
+TEST(UpdateRig, RefusesWhatDoesNotFit) {
+  UpdateSetup setup;
+  setup.numel = uint64_t{1} << 50;
+  const auto rig = UpdateRig::open(setup);
+  ASSERT_FALSE(rig.ok());
+  EXPECT_EQ(rig.status().code(), Code::kOutOfMemory);
+  EXPECT_NE(rig.status().message().find("give a smaller --numel"), std::string::npos);
+}
+
+// Goal: 28 bytes of traffic for either dtype: three fp32 arrays twice, and four bytes more. Method:
+// the sum that design.md gives.
+TEST(MemoryBound, BytesOfAnUpdate) {
+  EXPECT_EQ(update_stream_bytes(DType::kBFloat16), 2u * 12 + 2 + 2);
+  EXPECT_EQ(update_stream_bytes(DType::kFloat32), 2u * 12 + 4);
+}
+
+// Goal: one sample per repeat, none after a stop. Method: count them.
+TEST(MemoryBound, CopySamples) {
+  TbbWorkers workers(2);
+  const auto samples = measure_memory_copy(9 << 20, 3, workers);
+  ASSERT_TRUE(samples.ok());
+  EXPECT_EQ(samples->values.size(), 3u);
+  EXPECT_GT(samples->min(), 0);
+  const auto none = measure_memory_copy(9 << 20, 3, workers, [] { return true; });
+  ASSERT_TRUE(none.ok());
+  EXPECT_TRUE(none->empty());
+}
+
+}  // namespace
+}  // namespace zoffload::bench
