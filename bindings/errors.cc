@@ -30,7 +30,12 @@ const char* class_name(Code code) {
 void raise_if_error(const Status& status) {
   if (status.ok()) return;
   const nb::object type = nb::module_::import_("zoffload.errors").attr(class_name(status.code()));
-  const nb::object error = type(status.message());
+  // Paths need not be UTF-8.
+  const std::string& message = status.message();
+  const nb::object text = nb::steal(PyUnicode_DecodeUTF8(
+      message.data(), static_cast<Py_ssize_t>(message.size()), "backslashreplace"));
+  const nb::object error = type(text);
+  if (status.error_number() != 0) error.attr("errno") = status.error_number();
   PyErr_SetObject(type.ptr(), error.ptr());
   throw nb::python_error();
 }

@@ -6,6 +6,7 @@
 #include <spdlog/spdlog.h>
 
 #include "aio/probe.h"
+#include "bindings/aio.h"
 #include "bindings/engine.h"
 #include "bindings/errors.h"
 #include "core/plan/config.h"
@@ -90,7 +91,9 @@ void bind_config(nb::module_& module) {
       .def_ro("io_engine", &Config::io_engine)
       .def_ro("io_block_bytes", &Config::io_block_bytes)
       .def_ro("io_queue_depth", &Config::io_queue_depth)
+      .def_ro("profile_file", &Config::profile_file)
       .def_ro("verify_reads", &Config::verify_reads)
+      .def_ro("allow_memory_paths", &Config::allow_memory_paths)
       .def_ro("stall_timeout_seconds", &Config::stall_timeout_seconds)
       .def_ro("warnings", &Config::warnings);
 }
@@ -104,6 +107,7 @@ NB_MODULE(_core, module) {
   set_up_log();
   bind_config(module);
   bind_engine(module);
+  bind_aio(module);
   module.def("parse_config", &parse_or_raise, "json"_a, "world_size"_a = 1,
              "Reads a DeepSpeed config; raises with every mistake in it, a line each.");
   module.def(

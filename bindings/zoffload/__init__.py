@@ -26,6 +26,7 @@ _LAZY = {
     "NvmeConfig": "placement",
     "OffloadConfig": "placement",
     "initialize": "engine",
+    "aio": None,
     "zero": None,
     "utils": None,
     "config": None,

@@ -1,0 +1,109 @@
+#include "bindings/growth_table.h"
+
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "core/base/check.h"
+#include "core/base/format.h"
+
+namespace zoffload {
+namespace {
+
+Status no_space(int error_number, const std::string& path, uint64_t bytes, uint64_t free_bytes) {
+  const std::string needs = path + ": needs " + std::to_string(bytes) + " bytes more";
+  switch (error_number) {
+    case EFBIG:
+      return Status(Code::kOutOfSpace,
+                    needs + ", past the largest file allowed here; see `ulimit -f`", EFBIG);
+    case EDQUOT: return Status(Code::kOutOfSpace, needs + ", past the disk quota", EDQUOT);
+    default:
+      return Status(Code::kOutOfSpace,
+                    needs + ", free are " + format_bytes(free_bytes) + " (" +
+                        std::to_string(free_bytes) + " bytes)",
+                    ENOSPC);
+  }
+}
+
+// Reserves [offset, end) of a file; where that cannot be done, only makes it longer.
+Status reserve(int fd, const std::string& path, uint64_t offset, uint64_t end) {
+  const uint64_t bytes = end - offset;
+  struct statvfs space = {};
+  if (fstatvfs(fd, &space) != 0) return Status::from_errno(errno, path);
+  // Asked first: a hopeless fallocate() would fill the disk for everybody before it fails.
+  const uint64_t free_bytes = uint64_t{space.f_bavail} * space.f_frsize;
+  if (bytes / space.f_frsize > space.f_bfree) return no_space(ENOSPC, path, bytes, free_bytes);
+  int result;
+  do {
+    result = fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  } while (result != 0 && errno == EINTR);
+  // Not posix_fallocate(): where the call is missing glibc writes to the file, which others see.
+  if (result != 0 && errno == EOPNOTSUPP) result = ftruncate(fd, static_cast<off_t>(end));
+  if (result == 0) return Status();
+  const int error_number = errno;
+  switch (error_number) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG: return no_space(error_number, path, bytes, free_bytes);
+    default: return Status::from_errno(error_number, path + ": cannot reserve space");
+  }
+}
+
+}  // namespace
+
+uint64_t GrowthTable::Growth::bytes_to_keep() const {
+  return ends.empty() ? wanted_bytes : std::max(wanted_bytes, *ends.rbegin());
+}
+
+// What cannot be undone stays as it is: the write's own error is the one that counts.
+void GrowthTable::Growth::undo(const TargetFile& file) {
+  const uint64_t target = bytes_to_keep();
+  if (target < reserved_bytes && ftruncate(file.fd(), static_cast<off_t>(target)) == 0) {
+    reserved_bytes = target;
+  }
+}
+
+Status GrowthTable::begin(const TargetFile& file, uint64_t offset, uint64_t end) {
+  ZO_CHECK(offset < end);
+  const std::lock_guard lock(mutex_);
+  ZO_ASSIGN_OR_RETURN(const uint64_t bytes, file.bytes());
+  const auto position = files_.try_emplace(file.key()).first;
+  Growth& growth = position->second;
+  if (bytes != growth.reserved_bytes) {
+    // The first write, or somebody else has changed the file meanwhile: what they wrote is kept.
+    growth.wanted_bytes = std::max(growth.wanted_bytes, bytes);
+    growth.reserved_bytes = bytes;
+  }
+  if (end > bytes) {
+    const Status reserved = reserve(file.fd(), file.path(), std::max(offset, bytes), end);
+    growth.reserved_bytes = end;
+    if (!reserved.ok()) {
+      growth.undo(file);
+      if (growth.ends.empty()) files_.erase(position);
+      return reserved;
+    }
+  }
+  growth.ends.insert(end);
+  return Status();
+}
+
+void GrowthTable::ended(const TargetFile& file, uint64_t end, bool succeeded) {
+  const std::lock_guard lock(mutex_);
+  const auto position = files_.find(file.key());
+  ZO_CHECK(position != files_.end());
+  Growth& growth = position->second;
+  const auto own = growth.ends.find(end);
+  ZO_CHECK(own != growth.ends.end());
+  growth.ends.erase(own);
+  if (succeeded) {
+    growth.wanted_bytes = std::max(growth.wanted_bytes, end);
+  } else if (const auto bytes = file.bytes(); bytes.ok() && *bytes == growth.reserved_bytes) {
+    growth.undo(file);
+  }
+  if (growth.ends.empty()) files_.erase(position);
+}
+
+}  // namespace zoffload
