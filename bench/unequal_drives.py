@@ -101,8 +101,16 @@ def main() -> int:
         ]  # fmt: skip
         profile = folder / "profile.json"
         profile.write_text(
-            json.dumps({"schema": "zoffload-profile/1", "host": "", "measured": "", "link": {},
-                        "paths": entries, "updates": []})  # fmt: skip
+            json.dumps(
+                {
+                    "schema": "zoffload-profile/1",
+                    "host": "",
+                    "measured": "",
+                    "link": {},
+                    "paths": entries,
+                    "updates": [],
+                }
+            )  # fmt: skip
         )
         loads = {"fast": paths[:1], "slow": paths[1:], "both": paths}
         speeds = {name: [] for name in loads}

@@ -3,10 +3,10 @@
 // since small gains in a row add up. Beyond that knee a deeper queue only adds latency. Pure: the
 // caller measures at next_depth(), by whatever clock it has, and reports.
 //
-// A depth is compared with a deeper one in rounds, each of one measurement at either, in alternating
-// order, so that neither a drifting disk nor the place in a round decides; the median of the
-// rounds' ratios does. A ratio that leaves no doubt ends a comparison in its first round. From 1 to
-// 64 that is at most 48 measurements, and 28 on a disk with a knee at 8.
+// A depth is compared with a deeper one in rounds, each of one measurement at either, in
+// alternating order, so that neither a drifting disk nor the place in a round decides; the median
+// of the rounds' ratios does. A ratio that leaves no doubt ends a comparison in its second round.
+// From 1 to 64 that is at most 48 measurements, and 28 on a disk with a knee at 8.
 #pragma once
 
 #include <cstdint>

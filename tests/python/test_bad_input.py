@@ -79,7 +79,7 @@ def test_nvme_path_is_read_only(readonly_folder):
 
 
 def test_memory_is_no_drive_unless_it_is_allowed():
-    """Goal: a tmpfs takes the memory that offload should save. Method: /dev/shm, then with leave."""
+    """Goal: tmpfs takes the memory that offload should save. Method: /dev/shm, then with leave."""
     if not os.path.isdir("/dev/shm"):
         pytest.skip("no /dev/shm here")
     with pytest.raises(InvalidArgument, match="/dev/shm is on tmpfs.*allow_memory_paths"):
