@@ -92,12 +92,7 @@ void add_sample(Candidate& candidate, const StorageSample& sample, const Options
   for (const auto& [seconds, rate] : sample.series) {
     result.series.emplace_back(result.seconds + seconds, rate);
   }
-  result.bytes += sample.read_bytes + sample.written_bytes;
-  result.seconds += sample.seconds;
-  result.bandwidth.values.push_back(sample.bytes_per_s());
-  if (!result.latency_ns) result.latency_ns.emplace();
-  result.latency_ns->merge(sample.latency_ns);
-  result.cpu_seconds += sample.cpu_seconds;
+  add_sample(sample, 0, result);  // what was written has been counted already
   candidate.read_bytes += sample.read_bytes;
   candidate.checked_blocks += sample.checked_blocks;
   candidate.first_done_s += sample.first_done_s;

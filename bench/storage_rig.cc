@@ -118,6 +118,16 @@ class Recorder {
 
 }  // namespace
 
+void add_sample(const StorageSample& sample, uint64_t written_bytes, bench::Result& result) {
+  result.bytes += sample.read_bytes + sample.written_bytes;
+  result.seconds += sample.seconds;
+  result.bandwidth.values.push_back(sample.bytes_per_s());
+  if (!result.latency_ns) result.latency_ns.emplace();
+  result.latency_ns->merge(sample.latency_ns);
+  result.cpu_seconds += sample.cpu_seconds;
+  result.written_bytes += written_bytes;
+}
+
 uint64_t StorageRig::planned_write_bytes(const StorageSetup& setup) {
   return worker_bytes(setup) * setup.workers * setup.paths.size();
 }

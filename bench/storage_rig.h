@@ -67,6 +67,9 @@ struct StorageSample {
 
 class StorageWorker;
 
+// Adds a measurement to its result: all but name, params and series.
+void add_sample(const StorageSample& sample, uint64_t written_bytes, bench::Result& result);
+
 class StorageRig {
  public:
   // Checks the paths (a folder each, no raw device, no tmpfs without `force`, room for the file and

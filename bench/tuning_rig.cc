@@ -24,16 +24,6 @@ double seconds_since(std::chrono::steady_clock::time_point then) {
 
 }  // namespace
 
-void add_sample(const StorageSample& sample, uint64_t written_bytes, bench::Result& result) {
-  result.bytes += sample.read_bytes + sample.written_bytes;
-  result.seconds += sample.seconds;
-  result.bandwidth.values.push_back(sample.bytes_per_s());
-  if (!result.latency_ns) result.latency_ns.emplace();
-  result.latency_ns->merge(sample.latency_ns);
-  result.cpu_seconds += sample.cpu_seconds;
-  result.written_bytes += written_bytes;
-}
-
 BudgetShares::BudgetShares(const Options& options, size_t path_count, double part)
     : options_(options),
       paths_left_(path_count),

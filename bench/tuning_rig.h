@@ -74,9 +74,6 @@ class TuningRig {
   std::vector<std::pair<Candidate, size_t>> results_;  // their places in the document
 };
 
-// Adds a measurement to its result: all but name and params.
-void add_sample(const StorageSample& sample, uint64_t written_bytes, bench::Result& result);
-
 // The command's budgets shared out among its paths: each may use an equal part of what is left.
 class BudgetShares {
  public:
