@@ -71,11 +71,15 @@ class Load {
 
 Result<MeasuredPath> search(Load& load, uint32_t depth_max) {
   ZO_TRY(load.fill());
-  DepthSearch depths({.depth_min = std::min(kDepthMin, depth_max),
-                      .depth_max = depth_max,
-                      .gain = 1.02,
-                      .rounds = 2});
   MeasuredPath measured;
+  if (depth_max <= kDepthMin) {  // no depth to search for, but the speed is asked for too
+    ZO_ASSIGN_OR_RETURN(const uint64_t ns, load.mixed_ns(depth_max));
+    measured.depth = depth_max;
+    measured.mixed_bytes_per_s =
+        static_cast<double>(load.point_bytes()) * 1e9 / static_cast<double>(ns);
+    return measured;
+  }
+  DepthSearch depths({.depth_min = kDepthMin, .depth_max = depth_max, .gain = 1.02, .rounds = 2});
   while (!depths.done()) {
     ZO_ASSIGN_OR_RETURN(const uint64_t ns, load.mixed_ns(depths.next_depth()));
     depths.report(load.point_bytes(), ns);
@@ -93,7 +97,8 @@ Result<MeasuredPath> measure_path(FileQueue& queue, const std::string& folder, u
   ZO_TRY(queue.accepts(file));
   const FileId id = queue.adopt(std::move(file));
   Result<MeasuredPath> measured = [&] {
-    Load load(queue, id, block_bytes, scratch, clock);
+    // Of larger blocks one alone keeps a drive busy: nothing is learnt from their size.
+    Load load(queue, id, std::min(block_bytes, kChunkBytes), scratch, clock);
     return search(load, queue.depth());
   }();
   queue.release(id);
