@@ -299,12 +299,12 @@ void NvmeTier::observe(uint32_t index, uint64_t now_ns) {
   if (at_depth && !path.fixed_depth) {
     path.tuner.window(at_depth->bytes, at_depth->ns);
     if (path.tuner.depth() != path.queue.depth()) {
-      const uint64_t of_before = path.queue.in_flight() * options_.block_bytes;
+      const uint64_t of_before = path.queue.in_flight() * path.queue.block_bytes();
       path.saturated.restart(of_before);
       path.queue.set_depth(path.tuner.depth());
     }
   }
-  const bool busy = saturated || path.queue.in_flight() * options_.block_bytes >= kBusyBytes;
+  const bool busy = saturated || path.queue.in_flight() * path.queue.block_bytes() >= kBusyBytes;
   const auto speed = path.busy.advance(now_ns, moved_bytes, busy);
   if (speed && shares_->measured(index, speed->bytes_per_s())) tell_of_slow_paths();
 }

@@ -355,6 +355,31 @@ TEST(NvmeTierDepth, GoesToTheKnee) {
   }
 }
 
+// Goal: a path with blocks of its own size is busy with as many bytes as any other, and so its
+// speed is measured. Method: three blocks of 4 MiB in flight where the tier's other paths would
+// have 1 MiB.
+TEST(NvmeTierDepth, BusyCountsThePathsOwnBlocks) {
+  constexpr uint64_t kLargeBlock = uint64_t{4} << 20;
+  HostDevice device;
+  SimClock clock;
+  SimIoQueue disk(clock, {.depth = 64}, SimDiskFaults{}, 1, nullptr);
+  const HostSpan memory = device.allocate_pinned(3 * kLargeBlock).value();
+  NvmePath path{&disk, "a", 1, "/mnt/a"};
+  path.block_bytes = kLargeBlock;
+  auto tier = std::move(NvmeTier::open({path}, 3 * kLargeBlock, memory, clock,
+                                       {.verify = false, .window_bytes = 2 * kLargeBlock})
+                            .value());
+  const Extent extent = tier->allocate(3 * kLargeBlock).value();
+  for (int round = 0; round < 4; ++round) {
+    Completion store;
+    tier->store(memory, extent, store);
+    while (!store.done()) {
+      if (tier->poll() == 0) clock.doze(1'000'000);
+    }
+  }
+  EXPECT_GT(tier->report(0).bytes_per_s, 0);
+}
+
 // ---- Drives that do not answer
 
 // Takes requests and never gives them back.
