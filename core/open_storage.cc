@@ -1,6 +1,7 @@
 #include "core/open_storage.h"
 
 #include <spdlog/spdlog.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
@@ -103,6 +104,8 @@ Status LocalStorage::check_path(const std::string& folder) {
   known.folder = folder;
   known.direct = probe.direct;
   known.free_bytes = probe_path(folder).free_bytes;
+  struct stat facts = {};
+  if (stat(folder.c_str(), &facts) == 0) known.file_system = facts.st_dev;
   known_.push_back(std::move(known));
   return Status();
 }
@@ -120,7 +123,9 @@ Status LocalStorage::read_profile() {
                    request_.profile_file, path.folder);
       continue;
     }
-    path.io_engine = found->io_engine == "io_uring" ? "uring" : found->io_engine;
+    // The entry may be of a folder above, whose file system has the direct I/O that libaio needs.
+    const bool suits = found->io_engine != "libaio" || path.direct;
+    if (suits) path.io_engine = found->io_engine == "io_uring" ? "uring" : found->io_engine;
     path.block_bytes = found->block_bytes;
     path.depth = found->queue_depth;
     path.mixed_bytes_per_s = found->mixed_bytes_per_s;
@@ -137,15 +142,27 @@ Status LocalStorage::plan_files() {
     paths_[i].weight = all_known ? known_[i].mixed_bytes_per_s : 1;
   }
   if (!fits()) options_.headroom_share = 0;
-  const std::vector<uint64_t> bytes = NvmeTier::file_bytes(paths_, capacity_bytes_, options_);
+  const std::vector<uint64_t> bytes = needed_bytes();
   for (size_t i = 0; i < paths_.size(); ++i) {
     ZO_TRY(StoreFolder::check_free_bytes(known_[i].folder, bytes[i]));
   }
   return Status();
 }
 
+// By path: what its file system must have free, for all files there.
+std::vector<uint64_t> LocalStorage::needed_bytes() const {
+  const std::vector<uint64_t> of_files = NvmeTier::file_bytes(paths_, capacity_bytes_, options_);
+  std::vector<uint64_t> bytes(paths_.size());
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    for (size_t j = 0; j < bytes.size(); ++j) {
+      if (known_[i].file_system == known_[j].file_system) bytes[i] += of_files[j];
+    }
+  }
+  return bytes;
+}
+
 bool LocalStorage::fits() const {
-  const std::vector<uint64_t> bytes = NvmeTier::file_bytes(paths_, capacity_bytes_, options_);
+  const std::vector<uint64_t> bytes = needed_bytes();
   for (size_t i = 0; i < bytes.size(); ++i) {
     if (bytes[i] > known_[i].free_bytes) return false;
   }
@@ -169,7 +186,11 @@ Status LocalStorage::open_queue_of(Known& path, HostSpan arena) {
     said_ = chosen->why;
   }
   ZO_ASSIGN_OR_RETURN(const std::string unregistered, chosen->queue->register_arena(arena));
-  if (queues_.empty() && !unregistered.empty()) spdlog::warn("{}", unregistered);
+  // The limit on locked memory counts for all queues together: any of them may meet it first.
+  if (!unregistered_said_ && !unregistered.empty()) {
+    spdlog::warn("{}", unregistered);
+    unregistered_said_ = true;
+  }
   queues_.push_back(std::move(chosen->queue));
   return Status();
 }

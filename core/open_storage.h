@@ -5,6 +5,8 @@
 // REQUIRES: one thread, the control thread, from open() to destruction.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -37,6 +39,7 @@ class LocalStorage {
   struct Known {
     std::string folder;  // as the user wrote it
     bool direct = false;
+    dev_t file_system = 0;
     uint64_t free_bytes = 0;
     std::string io_engine;
     uint64_t block_bytes = 0;
@@ -50,6 +53,7 @@ class LocalStorage {
   Status open_queue_of(Known& path, HostSpan arena);
   Status measure_unknown(HostSpan scratch, Clock& clock);
   Status plan_files();
+  std::vector<uint64_t> needed_bytes() const;
   bool fits() const;
 
   const OpenRequest& request_;
@@ -60,6 +64,7 @@ class LocalStorage {
   std::vector<NvmePath> paths_;
   std::vector<std::unique_ptr<FileQueue>> queues_;
   std::string said_;  // a warning of one queue mostly holds for all
+  bool unregistered_said_ = false;
   std::unique_ptr<NvmeTier> tier_;
 };
 
