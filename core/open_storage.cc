@@ -134,19 +134,32 @@ Status LocalStorage::read_profile() {
 }
 
 // Shares the capacity out and checks that every path has room for its part. Room to move extents
-// later is given up before the job is.
+// later is given up before the job is, and so are the shares that finish together.
 Status LocalStorage::plan_files() {
   const bool all_known = std::all_of(known_.begin(), known_.end(),
                                      [](const Known& path) { return path.mixed_bytes_per_s > 0; });
   for (size_t i = 0; i < paths_.size(); ++i) {
     paths_[i].weight = all_known ? known_[i].mixed_bytes_per_s : 1;
+    paths_[i].file_bytes_max = UINT64_MAX;
   }
   if (!fits()) options_.headroom_share = 0;
+  if (!fits()) limit_files();
   const std::vector<uint64_t> bytes = needed_bytes();
   for (size_t i = 0; i < paths_.size(); ++i) {
     ZO_TRY(StoreFolder::check_free_bytes(known_[i].folder, bytes[i]));
   }
   return Status();
+}
+
+// To a fair part of what is free, less a little for the file system itself.
+void LocalStorage::limit_files() {
+  for (size_t i = 0; i < paths_.size(); ++i) {
+    const auto count = std::count_if(known_.begin(), known_.end(), [&](const Known& other) {
+      return other.file_system == known_[i].file_system;
+    });
+    const uint64_t usable_bytes = known_[i].free_bytes - known_[i].free_bytes / 100;
+    paths_[i].file_bytes_max = usable_bytes / static_cast<uint64_t>(count);
+  }
 }
 
 // By path: what its file system must have free, for all files there.

@@ -55,6 +55,7 @@ class LocalStorage {
   Status plan_files();
   std::vector<uint64_t> needed_bytes() const;
   bool fits() const;
+  void limit_files();
 
   const OpenRequest& request_;
   const uint64_t capacity_bytes_;

@@ -33,13 +33,34 @@ std::vector<uint64_t> NvmeTier::file_bytes(const std::vector<NvmePath>& paths,
   const uint64_t capacity = round_up(capacity_bytes, kPageBytes);
   const uint64_t slack = round_up(options.extent_bytes_max, kPageBytes) + kPageBytes;
   const double headroom = paths.size() > 1 ? options.headroom_share : 0;
-  double total_weight = 0;
-  for (const NvmePath& path : paths) total_weight += path.weight;
-  std::vector<uint64_t> bytes;
-  for (const NvmePath& path : paths) {
-    const double share = path.weight / total_weight * static_cast<double>(capacity);
-    const auto wanted = static_cast<uint64_t>(share * (1 + headroom));
-    bytes.push_back(std::min(capacity, round_up(wanted, kPageBytes) + slack));
+  std::vector<bool> full(paths.size());
+  // Without those that are full, until none of the others becomes so.
+  const auto share_out = [&](uint64_t shared_bytes) {
+    double total_weight = 0;
+    for (size_t i = 0; i < paths.size(); ++i) total_weight += full[i] ? 0 : paths[i].weight;
+    std::vector<uint64_t> bytes;
+    for (size_t i = 0; i < paths.size(); ++i) {
+      const double share = paths[i].weight / total_weight * static_cast<double>(shared_bytes);
+      const auto wanted = static_cast<uint64_t>(share * (1 + headroom));
+      bytes.push_back(full[i] ? paths[i].file_bytes_max / kPageBytes * kPageBytes
+                              : std::min(capacity, round_up(wanted, kPageBytes) + slack));
+    }
+    return bytes;
+  };
+  const std::vector<uint64_t> unlimited = share_out(capacity);
+  std::vector<uint64_t> bytes = unlimited;
+  uint64_t shared_bytes = capacity;
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (size_t i = 0; i < paths.size(); ++i) {
+      const uint64_t bytes_max = paths[i].file_bytes_max;
+      if (full[i] || bytes[i] <= bytes_max) continue;
+      if (bytes_max < slack) return unlimited;  // it would hold no extent for certain
+      full[i] = changed = true;
+      shared_bytes -= std::min(shared_bytes, bytes_max / kPageBytes * kPageBytes - slack);
+    }
+    if (std::find(full.begin(), full.end(), false) == full.end()) return unlimited;
+    if (changed) bytes = share_out(shared_bytes);
   }
   return bytes;
 }

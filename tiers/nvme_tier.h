@@ -34,6 +34,7 @@ struct NvmePath {
   uint32_t depth = 0;  // requests in flight, at most the queue's; 0: the queue's
   bool fixed_depth = false;  // else it is checked and changed while it is in use
   uint64_t block_bytes = 0;  // of one request, a multiple of kPageBytes; 0: the options'
+  uint64_t file_bytes_max = UINT64_MAX;  // what fits there; the other paths take the rest
 };
 
 struct NvmeOptions {
@@ -62,7 +63,8 @@ class NvmeTier : public Tier {
                                                 Workers* workers = nullptr);
 
   // The size of each path's file: its share of the capacity, headroom and, as whole extents cannot
-  // be shared out exactly, room for one extent more.
+  // be shared out exactly, room for one extent more. What is above file_bytes_max goes to the other
+  // paths' files, unless all together are too small.
   static std::vector<uint64_t> file_bytes(const std::vector<NvmePath>& paths,
                                           uint64_t capacity_bytes, const NvmeOptions& options);
 

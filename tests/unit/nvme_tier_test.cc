@@ -65,6 +65,35 @@ TEST_F(NvmeTierTest, SharesByWeight) {
   for (size_t i = 0; i < 3; ++i) EXPECT_LE(used[i], queues[i].file(0).size());
 }
 
+// Goal: a path with little room holds what fits and the others the rest, in proportion to their
+// weights; every extent finds a place, and nothing lies past the end of a file. Where all together
+// are too small the sizes say so. Method: a limit on one of three paths, then on all.
+TEST_F(NvmeTierTest, PathsWithLittleRoomHoldWhatFits) {
+  std::vector<NvmePath> paths = {
+      {&queues[0], "a", 3, "a"}, {&queues[1], "b", 1, "b"}, {&queues[2], "c", 2, "c"}};
+  const uint64_t capacity = 600 * kPageBytes;
+  NvmeOptions options = kOptions;
+  options.headroom_share = 0;
+  const uint64_t slack = options.extent_bytes_max + kPageBytes;
+  paths[0].file_bytes_max = 150 * kPageBytes + slack + 1;
+  const std::vector<uint64_t> bytes = NvmeTier::file_bytes(paths, capacity, options);
+  EXPECT_EQ(bytes[0], 150 * kPageBytes + slack);
+  EXPECT_EQ(bytes[1], 150 * kPageBytes + slack);
+  EXPECT_EQ(bytes[2], 300 * kPageBytes + slack);
+
+  auto tier = std::move(NvmeTier::open(paths, capacity, memory(kBlock), clock, options).value());
+  std::mt19937_64 random(2);
+  while (tier->used_bytes() < capacity) {
+    const uint64_t free_bytes = capacity - tier->used_bytes();
+    const uint64_t pages = std::min(free_bytes / kPageBytes, 1 + random() % 8);
+    ASSERT_TRUE(tier->allocate(pages * kPageBytes).ok());  // a check fails where no path has room
+  }
+  for (uint32_t i = 0; i < 3; ++i) EXPECT_LE(tier->report(i).used_bytes, bytes[i]);
+
+  for (NvmePath& path : paths) path.file_bytes_max = 100 * kPageBytes;
+  EXPECT_GT(NvmeTier::file_bytes(paths, capacity, options)[0], paths[0].file_bytes_max);
+}
+
 // Goal: open() writes every byte of every file, with bytes that no drive can compress, and says how
 // far it is. Method: short transfers, files that are new with other bytes; the progress must rise
 // to the sum of the files; no word of a block repeats.

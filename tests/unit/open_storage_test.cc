@@ -40,6 +40,22 @@ TEST(OpenStorage, CountsFoldersOnOneFileSystemTogether) {
   EXPECT_TRUE(LocalStorage::open(request, free_bytes / 10 * 6, kPageBytes).ok());
 }
 
+// Goal: a path that is too small for its share holds what it can, and the others the rest. Method:
+// a small file system beside a large one, and two and a half times what is free on the small one.
+TEST(OpenStorage, ASmallPathGivesItsShareToALargeOne) {
+  const IoProbe small = probe_path("/dev/shm");
+  if (!small.is_memory) GTEST_SKIP() << "/dev/shm is no tmpfs here";
+  const TempFolder large_folder;
+  const uint64_t capacity = small.free_bytes / 2 * 5;
+  if (probe_path(large_folder.path()).free_bytes < capacity) GTEST_SKIP() << "the disk is full";
+  const TempFolder small_folder("/dev/shm");
+  OpenRequest request;
+  request.nvme_paths = {small_folder.path(), large_folder.path()};
+  request.allow_memory_paths = true;
+  const auto storage = LocalStorage::open(request, capacity, kPageBytes);
+  EXPECT_TRUE(storage.ok()) << storage.status().to_string();
+}
+
 // Goal: a profile's I/O engine is no order: where it cannot work another is taken. Method: a folder
 // in memory, below one that was measured with libaio, which moves direct files only.
 TEST(OpenStorage, AProfilesEngineThatCannotWorkIsNotTaken) {
