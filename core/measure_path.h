@@ -19,8 +19,10 @@ struct MeasuredPath {
 
 // Takes about a second: writes a file of 256 MiB without a name, then reads and writes it at
 // growing depths, some 100 MiB at each. `scratch` is page-aligned, of at least two blocks. An error
-// names the folder.
+// names the folder. kTimeout: nothing has moved for `stall_timeout_ns` (0: it waits for ever), and
+// with requests left in the queue neither it nor the scratch may be freed: a drive may still own
+// them.
 Result<MeasuredPath> measure_path(FileQueue& queue, const std::string& folder, uint64_t block_bytes,
-                                  HostSpan scratch, Clock& clock);
+                                  HostSpan scratch, Clock& clock, uint64_t stall_timeout_ns);
 
 }  // namespace zoffload
