@@ -238,11 +238,14 @@ Status LocalStorage::measure_unknown(HostSpan scratch, Clock& clock) {
   for (size_t i = 0; i < paths_.size(); ++i) {
     Known& path = known_[i];
     if (path.mixed_bytes_per_s > 0 || scratch.size() < 2 * paths_[i].block_bytes) continue;
-    ZO_ASSIGN_OR_RETURN(const MeasuredPath measured,
-                        measure_path(*queues_[i], folders_[i]->path(), paths_[i].block_bytes,
-                                     scratch, clock, options_.stall_timeout_ns));
-    path.depth = measured.depth;
-    path.mixed_bytes_per_s = measured.mixed_bytes_per_s;
+    const Result<MeasuredPath> measured =
+        measure_path(*queues_[i], folders_[i]->path(), paths_[i].block_bytes, scratch, clock,
+                     options_.stall_timeout_ns);
+    // Room for part of the tier, and none for measuring: whether that is enough is seen later.
+    if (measured.status().code() == Code::kOutOfSpace) continue;
+    ZO_TRY(measured.status());
+    path.depth = measured->depth;
+    path.mixed_bytes_per_s = measured->mixed_bytes_per_s;
     spdlog::info("nvme_path {}: {} at depth {}, {}/s with reads and writes mixed", path.folder,
                  queues_[i]->name(), path.depth,
                  format_bytes(static_cast<uint64_t>(path.mixed_bytes_per_s)));
