@@ -1,6 +1,5 @@
 #include "bindings/aio.h"
 
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <spdlog/spdlog.h>
@@ -60,6 +59,47 @@ class PinnedMemory {
   HostSpan memory_;
 };
 
+// An operation and the object whose memory it moves. The object is kept until the operation is
+// done, even where nobody takes the result of the start: Ctrl-C may strike between any two lines of
+// Python.
+class HeldOperation {
+ public:
+  HeldOperation(std::shared_ptr<FileOperation> operation, nb::object owner)
+      : operation_(std::move(operation)), owner_(std::move(owner)) {}
+  ~HeldOperation() {
+    if (operation_->done()) return;
+    nb::gil_scoped_release unlocked;
+    while (!operation_->wait(kPatienceNs)) {
+    }
+  }
+  HeldOperation(const HeldOperation&) = delete;
+  HeldOperation& operator=(const HeldOperation&) = delete;
+
+  const FileOperation& operator*() const { return *operation_; }
+  bool done() const { return operation_->done() || operation_->orphaned(); }
+
+  // Raises at once what a signal's handler raises; the operation goes on.
+  void wait() {
+    const std::shared_ptr<FileOperation> operation = operation_;
+    while (true) {
+      {
+        nb::gil_scoped_release unlocked;
+        if (operation->wait(kPatienceNs)) return;
+      }
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+  }
+
+  // Frees the object, if the operation is done.
+  void let_go() {
+    if (done()) const nb::object freed = std::move(owner_);
+  }
+
+ private:
+  const std::shared_ptr<FileOperation> operation_;
+  nb::object owner_;
+};
+
 IoEngine engine_named(const std::string& name) {
   if (name == "auto") return IoEngine::kAuto;
   if (name == "uring") return IoEngine::kUring;
@@ -94,8 +134,9 @@ std::unique_ptr<FileIo> open_file_io(uint64_t block_bytes, uint32_t queue_depth,
   return std::move(*io);
 }
 
-std::shared_ptr<FileOperation> start(FileIo& io, bool writes, const nb::bytes& path,
-                                     uint64_t offset, uint64_t address, uint64_t nbytes) {
+std::unique_ptr<HeldOperation> start(FileIo& io, bool writes, const nb::bytes& path,
+                                     uint64_t offset, uint64_t address, uint64_t nbytes,
+                                     nb::object owner) {
   const std::string name(path.c_str(), path.size());
   const HostSpan memory(reinterpret_cast<std::byte*>(address), nbytes);
   auto operation = [&] {
@@ -103,21 +144,11 @@ std::shared_ptr<FileOperation> start(FileIo& io, bool writes, const nb::bytes& p
     return writes ? io.write(name, memory, offset) : io.read(name, offset, memory);
   }();
   raise_if_error(operation.status());
-  return std::move(*operation);
+  return std::make_unique<HeldOperation>(std::move(*operation), std::move(owner));
 }
 
-// Raises at once what a signal's handler raises; the operation goes on.
-void wait(const std::shared_ptr<FileOperation>& operation) {
-  while (true) {
-    {
-      nb::gil_scoped_release unlocked;
-      if (operation->wait(kPatienceNs)) return;
-    }
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-  }
-}
-
-void raise_failure(const FileOperation& operation) {
+void raise_failure(const HeldOperation& held) {
+  const FileOperation& operation = *held;
   if (operation.orphaned()) {
     raise_if_error(Status(Code::kUnsupported,
                           "the operation belongs to the process that started it; this is a fork"));
@@ -125,7 +156,8 @@ void raise_failure(const FileOperation& operation) {
   if (operation.done()) raise_if_error(operation.status());
 }
 
-bool failed(const FileOperation& operation) {
+bool failed(const HeldOperation& held) {
+  const FileOperation& operation = *held;
   return operation.orphaned() || (operation.done() && !operation.status().ok());
 }
 
@@ -149,27 +181,33 @@ void bind_aio(nb::module_& module) {
                            "Page-aligned memory in huge pages, as a writable buffer.")
       .def(nb::init<uint64_t>(), "nbytes"_a);
 
-  nb::class_<FileOperation>(module, "FileOperation", "One read or write; see zoffload.aio.")
-      .def("wait", &wait, "Until it is done; without the interpreter lock.")
+  nb::class_<HeldOperation>(module, "FileOperation", "One read or write; see zoffload.aio.")
+      .def("wait", &HeldOperation::wait, "Until it is done; without the interpreter lock.")
       .def("raise_failure", &raise_failure, "Raises its error, if it is done and has one.")
-      .def_prop_ro("done", [](const FileOperation& o) { return o.done() || o.orphaned(); })
+      .def("let_go", &HeldOperation::let_go, "Frees the owner of the memory, if it is done.")
+      .def_prop_ro("done", &HeldOperation::done)
       .def_prop_ro("failed", &failed);
 
-  nb::class_<FileIo>(module, "FileIo",
-                     "Memory to and from files. Memory is given as addresses; the caller keeps it "
-                     "alive until the operation is done.")
+  nb::class_<FileIo>(
+      module, "FileIo",
+      "Memory to and from files. Memory is given as addresses; `owner` is kept until "
+      "the operation is done.")
       .def(nb::new_(&open_file_io), "block_bytes"_a, "queue_depth"_a, "threads"_a, "engine"_a,
            "direct"_a)
       .def(
           "read",
-          [](FileIo& io, const nb::bytes& path, uint64_t offset, uint64_t address,
-             uint64_t nbytes) { return start(io, false, path, offset, address, nbytes); },
-          "path"_a, "offset"_a, "address"_a, "nbytes"_a)
+          [](FileIo& io, const nb::bytes& path, uint64_t offset, uint64_t address, uint64_t nbytes,
+             nb::object owner) {
+            return start(io, false, path, offset, address, nbytes, std::move(owner));
+          },
+          "path"_a, "offset"_a, "address"_a, "nbytes"_a, "owner"_a = nb::none())
       .def(
           "write",
-          [](FileIo& io, const nb::bytes& path, uint64_t offset, uint64_t address,
-             uint64_t nbytes) { return start(io, true, path, offset, address, nbytes); },
-          "path"_a, "offset"_a, "address"_a, "nbytes"_a)
+          [](FileIo& io, const nb::bytes& path, uint64_t offset, uint64_t address, uint64_t nbytes,
+             nb::object owner) {
+            return start(io, true, path, offset, address, nbytes, std::move(owner));
+          },
+          "path"_a, "offset"_a, "address"_a, "nbytes"_a, "owner"_a = nb::none())
       .def("close", &FileIo::close, nb::call_guard<nb::gil_scoped_release>(),
            "Waits for everything in flight; may be repeated.")
       .def_prop_ro("engine", &FileIo::engine_name)

@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any
 
 from . import _core
-from .errors import Corruption, Error, InvalidArgument, Unsupported
+from .errors import Corruption, Error, InvalidArgument, IoError, Unsupported
 from .raw_memory import Memory, is_array, is_tensor, loaded, memory_of
 
 PAGE_BYTES = 4096  # what get_alignment() advises
@@ -54,10 +54,14 @@ class Operation:
 
     def _join(self) -> None:
         self._core.wait()
-        if self._compares and not self._core.failed and self._memory is not None:
-            self._compares = False
-            self._error = _difference(self._memory, self.path, self.offset)
+        memory = self._memory  # None: another thread has been here
+        if self._compares and not self._core.failed and memory is not None:
+            self._error = _difference(memory, self.path, self.offset)
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._memory = None
+        self._core.let_go()
 
     def _failure(self) -> Error | None:
         try:
@@ -308,7 +312,8 @@ class Handle:
         memory = memory_of(buffer, writable=not writes)
         self._make_room()
         start = self._io.write if writes else self._io.read
-        core = start(path, file_offset, memory.address, memory.nbytes)
+        # Ctrl-C may come at any moment from here on: the core keeps the memory by itself.
+        core = start(path, file_offset, memory.address, memory.nbytes, memory)
         operation = Operation(self, core, memory, path, file_offset)
         operation._compares = validate
         with self._lock:
@@ -323,7 +328,7 @@ class Handle:
                 while self._in_flight and self._in_flight[0].done():
                     done = self._in_flight.popleft()
                     if not done._compares:
-                        done._memory = None
+                        done._let_go()
                 if len(self._in_flight) < self._in_flight_max:
                     return
                 oldest = self._in_flight[0]
@@ -389,15 +394,20 @@ def _raise_first(errors: list[Error]) -> None:
 def _difference(memory: Memory, path: str, offset: int) -> Error | None:
     """What an ordinary read of the file finds that is not in the memory; None if all is equal."""
     done = 0
-    with open(path, "rb") as file:
-        file.seek(offset)
-        while done < memory.nbytes:
-            step = min(COMPARE_BYTES, memory.nbytes - done)
-            theirs = file.read(step)
-            if theirs != ctypes.string_at(memory.address + done, step):
-                where = f"within the {step} bytes at offset {offset + done}"
-                return Corruption(f"{path}: memory and file differ {where}")
-            done += step
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            while done < memory.nbytes:
+                step = min(COMPARE_BYTES, memory.nbytes - done)
+                theirs = file.read(step)
+                if theirs != ctypes.string_at(memory.address + done, step):
+                    where = f"within the {step} bytes at offset {offset + done}"
+                    return Corruption(f"{path}: memory and file differ {where}")
+                done += step
+    except OSError as error:
+        failure = IoError(f"{path}: cannot be compared: {error.strerror}")
+        failure.errno = error.errno
+        return failure
     return None
 
 

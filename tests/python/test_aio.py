@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from zoffload.aio import Handle, aio_handle
-from zoffload.errors import Corruption
+from zoffload.errors import Corruption, IoError
 
 PAGE = 4096
 BLOCK = 4 * PAGE
@@ -213,6 +213,18 @@ def test_validate_finds_a_difference(tmp_path):
             operation.wait()
 
 
+def test_a_file_that_cannot_be_compared(tmp_path):
+    """Goal: validate fails as an operation does, and is told once. Method: the file is removed
+    before it is compared."""
+    with Handle() as handle:
+        handle.pwrite(bytes(10), tmp_path / "file", True, True)
+        handle._io.close()  # all is written
+        (tmp_path / "file").unlink()
+        with pytest.raises(IoError, match="file: cannot be compared: No such file"):
+            handle.wait()
+        assert handle.wait() == 0
+
+
 @pytest.mark.parametrize("kind", ["torch", "numpy"])
 def test_locked_tensors(tmp_path, kind):
     """Goal: pinned memory lives as long as somebody uses it. Method: it outlives its handle; after
@@ -266,6 +278,45 @@ def test_a_buffer_lives_until_its_operation_is_done(tmp_path):
         gc.collect()
         assert [reference() for reference in released] == [None] * 20
         assert handle.wait() == 20
+
+
+@pytest.mark.parametrize("where", ["start", "end"])
+def test_an_interrupt_frees_no_buffer_in_flight(tmp_path, monkeypatch, where):
+    """Goal: no transfer from or to freed memory, wherever Ctrl-C strikes. Method: it strikes when a
+    write of many small blocks has just begun, or in the wait of a handle that is dropped; when its
+    array is freed, the file has every byte."""
+    path = tmp_path / "file"
+    handle = Handle(PAGE, 1)
+    array = noise(8 << 20)
+    expected, complete = array.tobytes(), []
+    weakref.finalize(array, lambda: complete.append(path.read_bytes() == expected))
+
+    class Interrupted:
+        def __init__(self, io):
+            self.io = io
+
+        def write(self, *arguments):
+            self.io.write(*arguments)
+            raise KeyboardInterrupt
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    if where == "start":
+        core, handle._io = handle._io, Interrupted(handle._io)
+        try:
+            handle.async_pwrite(array, path)
+        except KeyboardInterrupt:
+            pass
+        handle._io = core
+    else:
+        handle.async_pwrite(array, path)
+        monkeypatch.setattr("zoffload.raw_io.Operation._join", interrupted)
+        monkeypatch.setattr("sys.unraisablehook", lambda _: None)
+        del handle
+    del array
+    gc.collect()
+    assert complete == [True]
 
 
 def test_a_bytearray_cannot_be_resized_in_flight(tmp_path):
