@@ -175,8 +175,7 @@ class TensorFile:
         self._check_open()
         if self._flush_error is not None:
             raise IoError(self._flush_error)
-        while self._writes:
-            self._writes.pop(0).wait()
+        self._finish_writes()
         try:
             os.fdatasync(self._fd)
         except OSError as error:
@@ -188,13 +187,12 @@ class TensorFile:
         if self._fd < 0:
             return
         try:
-            while self._writes:
-                self._writes.pop(0).wait()
-            if self._owns_handle:
-                self._handle.close()
+            self._finish_writes()
         finally:
             os.close(self._fd)
             self._fd = -1
+            if self._owns_handle:
+                self._handle.close()
 
     def __enter__(self) -> TensorFile:
         return self
@@ -211,6 +209,19 @@ class TensorFile:
         return f"<TensorFile {self.path!r}: {list(self.shape)} of {self.dtype}>"
 
     # ---- private
+
+    def _finish_writes(self) -> None:
+        """Waits for all of them, and then raises the first error. One that Ctrl-C keeps it from
+        waiting for stays on the list."""
+        first: Error | None = None
+        while self._writes:
+            try:
+                self._writes[0].wait()
+            except Error as error:
+                first = first or error
+            del self._writes[0]
+        if first is not None:
+            raise first
 
     def _check_open(self) -> None:
         if self._fd < 0:

@@ -197,3 +197,39 @@ def test_flush_and_close_tell_of_writes_that_failed(path, handle):
         file.close()
         path.unlink()
     assert handle.wait() == 0
+
+
+def test_close_waits_for_every_write(path):
+    """Goal: after close() nothing is in flight, whatever failed before. Method: a write that fails,
+    then many small blocks one after the other; the file has a handle of its own."""
+    from test_aio_errors import start_failing
+
+    file = TensorFile.create(path, 8 << 20, "int8")
+    file._handle.close()
+    file._handle = Handle(4096, 1)
+    file._writes.append(start_failing(file._handle, path, offset=4096))
+    last = file.write_async(bytes(8 << 20))
+    with pytest.raises(IoError, match="offset 4096"):
+        file.close()
+    assert last.done()
+    with pytest.raises(InvalidArgument, match="the handle is closed"):
+        file._handle.wait()
+
+
+def test_an_interrupted_flush_can_be_repeated(path, handle, monkeypatch):
+    """Goal: a flush after Ctrl-C waits again, and tells of the failure. Method: the first wait for
+    a write that fails is interrupted."""
+    from test_aio_errors import start_failing
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    with TensorFile.create(path, 8192, "int8", handle=handle) as file:
+        operation = start_failing(handle, path, offset=4096)
+        file._writes.append(operation)
+        with monkeypatch.context() as patched:
+            patched.setattr(operation, "wait", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                file.flush()
+        with pytest.raises(IoError, match="offset 4096"):
+            file.flush()
