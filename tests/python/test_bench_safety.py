@@ -110,21 +110,22 @@ def test_a_signal_ends_it_with_what_was_measured(check_document, drive, number):
     assert all(result["interrupted"] for result in document["results"])
 
 
-def bytes_read(pid):
-    """By the process so far, as the kernel has counted: from a drive, or else from memory."""
-    with open(f"/proc/{pid}/io") as file:
-        counters = dict(line.split(": ") for line in file.read().splitlines())
-    return int(counters["read_bytes"]) or int(counters["rchar"])
+def cpu_seconds(pid):
+    """Of the process so far, as the kernel has counted: never more than it has had time for."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_what_was_measured_before_a_signal_is_kept(check_document, drive):  # noqa: F811
-    """Goal: whole repeats survive. Method: a signal when the second combination is announced
-    complete by the child's own clock: its CPU time and bytes go on while the first is done."""
-    lists = ["--block-size", "64KiB,1MiB", "--repeats", "1000"]
-    short = ["--size", "16MiB", "--runtime", "20ms", "--warmup", "0", "--force", "--output", "json"]
+    """Goal: whole repeats survive. Method: a signal when the child has computed for many times as
+    long as a repeat lasts, on any number of threads; small blocks keep the CPU busy."""
+    lists = ["--block-size", "4KiB,8KiB", "--repeats", "10000", "--direct", "off"]
+    short = ["--size", "16MiB", "--runtime", "1ms", "--warmup", "0", "--force", "--output", "json"]
     process = start("io", "--path", drive, *short, *lists)
     wait_until_busy(process, drive)
-    while process.poll() is None and bytes_read(process.pid) < 64 * MIB:
+    begun = cpu_seconds(process.pid)
+    while process.poll() is None and cpu_seconds(process.pid) < begun + 0.3:
         pass
     process.send_signal(signal.SIGINT)
     done = finish(process)
