@@ -17,9 +17,9 @@ from zoffload import _core
 
 MIB = 1 << 20
 WHERE = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-SMALL = ["--size", "16MiB", "--max-depth", "2", "--repeats", "1"]
+SMALL = ["--size", "16MiB", "--repeats", "1"]
 SMALL += ["--engine", "threads", "--force"]  # forced: the temporary folder may be memory
-NARROW = ["--block-size", "1MiB", "--workers", "1", "--runtime", "10ms"]
+NARROW = ["--block-size", "1MiB", "--workers", "1", "--max-depth", "2", "--runtime", "50ms"]
 
 
 def run(*arguments):
@@ -82,7 +82,8 @@ def test_tune_prints_the_choice_and_the_config(drive):
 def test_tune_keeps_to_its_write_budget(drive, limit):
     """Goal: not a byte above --max-write, and what was found until then is told. Method: no room
     for the file of 16 MiB; room for the file but not for the search."""
-    arguments = [*SMALL, "--workers", "1", "--runtime", "100ms", "--output", "json"]
+    arguments = [*SMALL, "--max-depth", "2", "--workers", "1", "--runtime", "100ms"]
+    arguments += ["--output", "json"]
     done = run("tune", "--path", drive, *arguments, "--max-write", limit)
     assert done.returncode == 6, done.stderr
     assert "cut short by --max-write" in done.stderr
@@ -119,7 +120,8 @@ def test_dry_runs_say_what_would_be_written(drive, tmp_path):
 
 
 def profile(drive, file, *more):
-    brief = ["--runtime", "10ms", "--numel", "64Ki"]
+    # Long enough for something to move in each measurement on a busy machine; few of them.
+    brief = ["--runtime", "50ms", "--max-depth", "1", "--numel", "64Ki"]
     return run("profile", "--path", drive, *SMALL, *brief, "--profile-out", file, *more)
 
 
@@ -138,7 +140,7 @@ def test_profile_holds_every_figure(drive, tmp_path):
     (path,) = written["paths"]
     assert path["path"] == str(drive.resolve())
     assert path["io_engine"] == "threads"
-    assert path["queue_depth"] in (1, 2)
+    assert path["queue_depth"] == 1
     figures = [path[f"{way}_bytes_per_s"] for way in ("read", "write", "mixed")]
     figures += [update["numel_per_s"] for update in written["updates"]]
     figures += [written["memory_bytes_per_s"], *written["link"].values()]
