@@ -227,6 +227,15 @@ class TensorFile:
         if self._fd < 0:
             raise InvalidArgument(f"{self.path}: the file is closed")
 
+    def _check_in_place(self) -> None:
+        """Transfers go by path: a write would make a new file where this one is gone."""
+        try:
+            in_place = os.path.samestat(os.stat(self.path), os.fstat(self._fd))
+        except OSError:
+            in_place = False
+        if not in_place:
+            raise IoError(f"{self.path}: was removed or replaced while it was open here")
+
     def _offset(self, name: str, buffer: Any, start: int, *, writable: bool) -> int:
         """Where in the file the elements of the buffer belong."""
         self._check_open()
@@ -243,6 +252,7 @@ class TensorFile:
             raise InvalidArgument(
                 f"start is {start} and {name} has {numel} elements: {self.path} has {self.numel}"
             )
+        self._check_in_place()
         return HEADER_BYTES + start * self.element_bytes
 
     def _read_header(self) -> _Header:

@@ -199,6 +199,21 @@ def test_flush_and_close_tell_of_writes_that_failed(path, handle):
     assert handle.wait() == 0
 
 
+def test_a_file_that_is_gone_is_not_written_anew(path):
+    """Goal: no elements go to a file that is none. Method: the file is removed, then replaced,
+    while it is open."""
+    with TensorFile.create(path, 10, "int8") as file:
+        path.unlink()
+        with pytest.raises(IoError, match="removed or replaced"):
+            file.write(bytes(10))
+        assert not path.exists()
+        path.write_bytes(bytes(5000))
+        for verb in (file.write, file.read):
+            with pytest.raises(IoError, match="removed or replaced"):
+                verb(bytearray(10))
+        assert path.read_bytes() == bytes(5000)
+
+
 def test_close_waits_for_every_write(path):
     """Goal: after close() nothing is in flight, whatever failed before. Method: a write that fails,
     then many small blocks one after the other; the file has a handle of its own."""
