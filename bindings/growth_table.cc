@@ -28,22 +28,43 @@ Status no_space(int error_number, const std::string& path, uint64_t bytes, uint6
   }
 }
 
-// Reserves [offset, end) of a file; where that cannot be done, only makes it longer.
-Status reserve(int fd, const std::string& path, uint64_t offset, uint64_t end) {
+int allocate(int fd, int mode, uint64_t offset, uint64_t bytes) {
+  int result;
+  do {
+    result = fallocate(fd, mode, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  } while (result != 0 && errno == EINTR);
+  return result;
+}
+
+// Gives back what a failed reservation holds past the end of the file, which was at `size`. A file
+// that others have made longer since then keeps what they wrote.
+void give_back(const TargetFile& file, uint64_t size) {
+  const auto bytes = file.bytes();
+  if (!bytes.ok() || *bytes != size) return;
+  static_cast<void>(ftruncate(file.fd(), static_cast<off_t>(size)));
+}
+
+// Reserves [offset, end) of a file; where that cannot be done, only makes it longer. On an error
+// its size, which others may see and change, is as it was.
+// REQUIRES: `size`, the file's, is less than `end`.
+Status reserve(const TargetFile& file, uint64_t size, uint64_t write_offset, uint64_t end) {
+  const int fd = file.fd();
+  const std::string& path = file.path();
+  const uint64_t offset = std::max(write_offset, size);
   const uint64_t bytes = end - offset;
   struct statvfs space = {};
   if (fstatvfs(fd, &space) != 0) return Status::from_errno(errno, path);
   // Asked first: a hopeless fallocate() would fill the disk for everybody before it fails.
   const uint64_t free_bytes = uint64_t{space.f_bavail} * space.f_frsize;
   if (bytes / space.f_frsize > space.f_bfree) return no_space(ENOSPC, path, bytes, free_bytes);
-  int result;
-  do {
-    result = fallocate(fd, 0, static_cast<off_t>(offset), static_cast<off_t>(bytes));
-  } while (result != 0 && errno == EINTR);
+  // The space first, then the size: it would grow bit by bit, up to where the disk is full.
+  int result = allocate(fd, FALLOC_FL_KEEP_SIZE, offset, bytes);
+  if (result == 0 || errno == EOPNOTSUPP) result = allocate(fd, 0, offset, bytes);
   // Not posix_fallocate(): where the call is missing glibc writes to the file, which others see.
   if (result != 0 && errno == EOPNOTSUPP) result = ftruncate(fd, static_cast<off_t>(end));
   if (result == 0) return Status();
   const int error_number = errno;
+  give_back(file, size);
   switch (error_number) {
     case ENOSPC:
     case EDQUOT:
@@ -78,13 +99,12 @@ Status GrowthTable::begin(const TargetFile& file, uint64_t offset, uint64_t end)
     growth.reserved_bytes = bytes;
   }
   if (end > bytes) {
-    const Status reserved = reserve(file.fd(), file.path(), std::max(offset, bytes), end);
-    growth.reserved_bytes = end;
+    const Status reserved = reserve(file, bytes, offset, end);
     if (!reserved.ok()) {
-      growth.undo(file);
       if (growth.ends.empty()) files_.erase(position);
       return reserved;
     }
+    growth.reserved_bytes = end;
   }
   growth.ends.insert(end);
   return Status();

@@ -12,10 +12,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "core/base/types.h"
@@ -334,6 +336,32 @@ TEST_F(GrowthTest, MoreThanTheDiskHasIsRefusedAtOnce) {
   EXPECT_EQ(file_bytes(), 5000u);
   growths_.ended(file, 5000, false);
   EXPECT_EQ(file_bytes(), 10u);
+}
+
+// Goal: a write that the disk has no room for cuts off nothing that others append. Method: such
+// writes, one after the other, while another descriptor appends; the file has every byte.
+TEST_F(FileIoTest, ARefusedWriteLeavesWhatOthersAppend) {
+  const auto io = open();
+  const int appending = ::open(path().c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+  ASSERT_GE(appending, 0);
+  std::atomic<bool> refused_all = false;
+  std::thread refused([&] {
+    auto* const untouched = reinterpret_cast<std::byte*>(kPageBytes);
+    for (int i = 0; i < 5000; ++i) {
+      const auto started = io->write(path(), HostSpan(untouched, uint64_t{1} << 50), 0);
+      EXPECT_EQ(started.status().code(), Code::kOutOfSpace);
+    }
+    refused_all = true;
+  });
+  const std::string piece(100, 'x');
+  uint64_t appended = 0;
+  while (!refused_all) {
+    EXPECT_EQ(::write(appending, piece.data(), piece.size()), static_cast<ssize_t>(piece.size()));
+    appended += piece.size();
+  }
+  refused.join();
+  ::close(appending);
+  EXPECT_EQ(std::filesystem::file_size(path()), appended);
 }
 
 }  // namespace
