@@ -217,7 +217,7 @@ TEST_F(FileIoTest, AFileThatShrinksMeanwhile) {
 }
 
 TEST_F(FileIoTest, DirectOnIsAnErrorWithoutIt) {
-  const std::string memory_file = "/dev/shm/zoffload_file_io_" + std::to_string(getpid());
+  const std::string memory_file = "/dev/shm/zoffload_direct_" + std::to_string(getpid());
   Memory from(kPageBytes, 0);
   auto direct = open(IoEngine::kAuto, DirectIoUse::kOn);
   const Status status = finish(direct->write(memory_file, from.span(), 0));
