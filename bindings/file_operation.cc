@@ -48,7 +48,7 @@ void FileOperation::finish_part(Status status) {
 // REQUIRES: mutex_ is held.
 void FileOperation::finish() {
   if (kind_ == Kind::kWrite && bytes_ > 0) {
-    growths_.ended(*file_, offset_ + bytes_, status_.ok());
+    growths_.ended(*file_, offset_, offset_ + bytes_, status_.ok());
   }
   file_.reset();
   done_ = true;

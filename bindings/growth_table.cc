@@ -5,10 +5,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "core/base/check.h"
 #include "core/base/format.h"
+#include "core/base/types.h"
 
 namespace zoffload {
 namespace {
@@ -73,18 +75,45 @@ Status reserve(const TargetFile& file, uint64_t size, uint64_t write_offset, uin
   }
 }
 
+bool holds_bytes(int fd, uint64_t begin, uint64_t end) {
+  std::array<char, kPageBytes> bytes;
+  ZO_CHECK(end - begin <= bytes.size());
+  const ssize_t count = pread(fd, bytes.data(), end - begin, static_cast<off_t>(begin));
+  return count < 0 || std::any_of(bytes.begin(), bytes.begin() + count, [](char c) { return c; });
+}
+
+// Whether anybody has written into [begin, end), which was reserved and not written since: whole
+// pages are holes then, and parts of pages are zeros.
+bool is_written(int fd, uint64_t begin, uint64_t end) {
+  const uint64_t first_page = std::min(end, round_up(begin, kPageBytes));
+  const uint64_t last_page = std::max(first_page, end / kPageBytes * kPageBytes);
+  if (holds_bytes(fd, begin, first_page) || holds_bytes(fd, last_page, end)) return true;
+  if (first_page == last_page) return false;
+  const off_t data = lseek(fd, static_cast<off_t>(first_page), SEEK_DATA);
+  return data < 0 ? errno != ENXIO : static_cast<uint64_t>(data) < last_page;
+}
+
 }  // namespace
 
 uint64_t GrowthTable::Growth::bytes_to_keep() const {
   return ends.empty() ? wanted_bytes : std::max(wanted_bytes, *ends.rbegin());
 }
 
-// What cannot be undone stays as it is: the write's own error is the one that counts.
+// Whether others have written past `begin`: outside of what failed here.
+bool GrowthTable::Growth::holds_others_bytes(int fd, uint64_t begin) const {
+  for (const auto& [offset, end] : failed) {  // in ascending order
+    if (offset > begin && is_written(fd, begin, offset)) return true;
+    begin = std::max(begin, end);
+  }
+  return begin < reserved_bytes && is_written(fd, begin, reserved_bytes);
+}
+
+// What cannot be undone stays as it is: the write's own error is the one that counts. Bytes there
+// may be those of another handle or process, which was told that they are safe.
 void GrowthTable::Growth::undo(const TargetFile& file) {
   const uint64_t target = bytes_to_keep();
-  if (target < reserved_bytes && ftruncate(file.fd(), static_cast<off_t>(target)) == 0) {
-    reserved_bytes = target;
-  }
+  if (target >= reserved_bytes || holds_others_bytes(file.fd(), target)) return;
+  if (ftruncate(file.fd(), static_cast<off_t>(target)) == 0) reserved_bytes = target;
 }
 
 Status GrowthTable::begin(const TargetFile& file, uint64_t offset, uint64_t end) {
@@ -110,7 +139,7 @@ Status GrowthTable::begin(const TargetFile& file, uint64_t offset, uint64_t end)
   return Status();
 }
 
-void GrowthTable::ended(const TargetFile& file, uint64_t end, bool succeeded) {
+void GrowthTable::ended(const TargetFile& file, uint64_t offset, uint64_t end, bool succeeded) {
   const std::lock_guard lock(mutex_);
   const auto position = files_.find(file.key());
   ZO_CHECK(position != files_.end());
@@ -120,8 +149,10 @@ void GrowthTable::ended(const TargetFile& file, uint64_t end, bool succeeded) {
   growth.ends.erase(own);
   if (succeeded) {
     growth.wanted_bytes = std::max(growth.wanted_bytes, end);
-  } else if (const auto bytes = file.bytes(); bytes.ok() && *bytes == growth.reserved_bytes) {
-    growth.undo(file);
+  } else {
+    growth.failed.emplace(offset, end);
+    const auto bytes = file.bytes();
+    if (bytes.ok() && *bytes == growth.reserved_bytes) growth.undo(file);
   }
   if (growth.ends.empty()) files_.erase(position);
 }

@@ -299,19 +299,19 @@ TEST_F(GrowthTest, AFailureKeepsWhatOthersWrote) {
   ASSERT_TRUE(growths_.begin(file, 0, 9000).ok());
   ASSERT_TRUE(growths_.begin(file, 20, 5000).ok());
   EXPECT_EQ(file_bytes(), 9000u);
-  growths_.ended(file, 5000, true);
-  growths_.ended(file, 9000, false);
+  growths_.ended(file, 20, 5000, true);
+  growths_.ended(file, 0, 9000, false);
   EXPECT_EQ(file_bytes(), 5000u);
 }
 
 TEST_F(GrowthTest, AFailureKeepsWhatIsInFlight) {
   make_file(10);
   const TargetFile file = target();
-  ASSERT_TRUE(growths_.begin(file, 0, 9000).ok());
-  ASSERT_TRUE(growths_.begin(file, 20, 5000).ok());
-  growths_.ended(file, 9000, false);
-  EXPECT_EQ(file_bytes(), 5000u);
-  growths_.ended(file, 5000, false);
+  ASSERT_TRUE(growths_.begin(file, 0, 3 * kPageBytes).ok());
+  ASSERT_TRUE(growths_.begin(file, 20, 2 * kPageBytes).ok());
+  growths_.ended(file, 0, 3 * kPageBytes, false);
+  EXPECT_EQ(file_bytes(), 2 * kPageBytes);
+  growths_.ended(file, 20, 2 * kPageBytes, false);
   EXPECT_EQ(file_bytes(), 10u);
 }
 
@@ -320,8 +320,27 @@ TEST_F(GrowthTest, AFailureKeepsWhatSomebodyElseAppended) {
   const TargetFile file = target();
   ASSERT_TRUE(growths_.begin(file, 0, 5000).ok());
   std::ofstream(path(), std::ios::binary | std::ios::app) << "theirs";
-  growths_.ended(file, 5000, false);
+  growths_.ended(file, 0, 5000, false);
   EXPECT_EQ(file_bytes(), 5006u);
+}
+
+// Goal: another handle or process writes into the part that a write has made longer, and is told
+// that its bytes are safe. Method: in a page of its own, and in the page that the file ends in.
+TEST_F(GrowthTest, AFailureKeepsWhatSomebodyElseWroteInside) {
+  for (const off_t theirs : {off_t{3} * 4096, off_t{20}}) {
+    make_file(10);
+    const TargetFile file = target();
+    ASSERT_TRUE(growths_.begin(file, 4 * kPageBytes, 5 * kPageBytes).ok());
+    const int other = ::open(path().c_str(), O_WRONLY | O_CLOEXEC);
+    ASSERT_GE(other, 0);
+    ASSERT_EQ(::pwrite(other, "theirs", 6, theirs), 6);
+    growths_.ended(file, 4 * kPageBytes, 5 * kPageBytes, false);
+    char found[6] = {};
+    EXPECT_EQ(::pread(file.fd(), found, sizeof found, theirs), 6) << theirs;
+    EXPECT_EQ(std::string(found, sizeof found), "theirs") << theirs;
+    ::close(other);
+    ::unlink(path().c_str());
+  }
 }
 
 // Method: a petabyte is asked for while another write is in flight, whose failure must still be
@@ -334,7 +353,7 @@ TEST_F(GrowthTest, MoreThanTheDiskHasIsRefusedAtOnce) {
   EXPECT_EQ(status.code(), Code::kOutOfSpace) << status.to_string();
   EXPECT_NE(status.message().find("free are"), std::string::npos) << status.message();
   EXPECT_EQ(file_bytes(), 5000u);
-  growths_.ended(file, 5000, false);
+  growths_.ended(file, 0, 5000, false);
   EXPECT_EQ(file_bytes(), 10u);
 }
 
