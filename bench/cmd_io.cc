@@ -106,10 +106,10 @@ std::vector<std::string> IoCommand::plan(const Options& options) const {
 zoffload::Result<ExitCode> IoCommand::run(Context& context) {
   const Options& options = context.options();
   ZO_TRY(check(options));
+  ZO_TRY(check_sweep(options));  // before the plan: what cannot be done is not promised
   const std::vector<std::string> lines = plan(options);
   context.document().summary["planned_fill_bytes"] = plan_sweep(options).fill_bytes;
   if (options.dry_run) {
-    ZO_TRY(check_sweep(options));
     plan_ = lines;
     context.document().summary["dry_run"] = true;
     return ExitCode::kDone;

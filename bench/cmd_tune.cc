@@ -86,14 +86,12 @@ Json config_of(const std::vector<TunedPath>& paths) {
   const bool is_auto = best.engine == IoEngine::kUring;  // what auto takes where it works
   Json folders = Json::array();
   for (const TunedPath& path : paths) folders.push_back(path.path);
+  // DeepSpeed's defaults are left out: some have no effect here and would bring a warning.
+  Json aio = {{"block_size", best.block_bytes}, {"queue_depth", best.depth}};
+  if (best.workers > 1) aio["intra_op_parallelism"] = best.workers;
   return {{"zoffload",
            {{"nvme_path", folders}, {"io_engine", is_auto ? "auto" : io_engine_name(best.engine)}}},
-          {"aio",
-           {{"block_size", best.block_bytes},
-            {"queue_depth", best.depth},
-            {"intra_op_parallelism", best.workers},
-            {"single_submit", false},
-            {"overlap_events", true}}}};
+          {"aio", std::move(aio)}};
 }
 
 zoffload::Result<ExitCode> TuneCommand::run(Context& context) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <set>
+#include <utility>
 
 #include "bench/facets.h"
 #include "bench/html_style.h"
@@ -191,8 +192,7 @@ std::string table(const std::vector<Column>& columns) {
   return out + "</tbody></table></div>";
 }
 
-std::string results_section(const std::vector<Row>& rows) {
-  if (rows.empty()) return "";
+std::string results_table(const std::vector<Row>& rows) {
   std::vector<Column> columns = {{"run", false, {}}, {"what", false, {}}};
   for (const Row& row : rows) columns[0].cells.push_back(row.document);
   for (const Row& row : rows) columns[1].cells.push_back(row.name);
@@ -224,7 +224,25 @@ std::string results_section(const std::vector<Row>& rows) {
 
   Json common = without(rows.front().params, {varying.begin(), varying.end()});
   const std::string same = params_text(common);
-  return section("Results", same.empty() ? "" : "The same for all: " + same + ".", table(columns));
+  const std::string intro =
+      same.empty() ? "" : "<p class=\"how\">The same for all: " + escape_html(same) + ".</p>";
+  return intro + table(columns);
+}
+
+// A table for each set of parameters: one for all would be wide, and mostly empty.
+std::string results_section(const std::vector<Row>& rows) {
+  std::vector<std::pair<std::set<std::string>, std::vector<Row>>> groups;
+  for (const Row& row : rows) {
+    std::set<std::string> keys;
+    for (const auto& item : row.params.items()) keys.insert(item.key());
+    auto found = std::find_if(groups.begin(), groups.end(),
+                              [&keys](const auto& group) { return group.first == keys; });
+    if (found == groups.end()) found = groups.insert(found, {keys, {}});
+    found->second.push_back(row);
+  }
+  std::string tables;
+  for (const auto& [keys, alike] : groups) tables += results_table(alike);
+  return rows.empty() ? "" : section("Results", "", tables);
 }
 
 // A row for each result, a column for each of their details.

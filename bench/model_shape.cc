@@ -167,14 +167,16 @@ zoffload::Result<uint64_t> parse_numel(std::string_view text) {
 }
 
 std::string format_numel(uint64_t numel) {
+  // The shortest form that is exact: 70B, which is 68359375Ki too.
+  std::string shortest = std::to_string(numel);
   for (const Unit& unit : {Unit{"Gi", 0x1p30}, Unit{"Mi", 0x1p20}, Unit{"Ki", 0x1p10},
                            Unit{"B", 1e9}, Unit{"M", 1e6}, Unit{"K", 1e3}}) {
     const auto scale = static_cast<uint64_t>(unit.scale);
-    if (numel >= scale && numel % scale == 0) {
-      return std::to_string(numel / scale) + std::string(unit.name);
-    }
+    if (numel < scale || numel % scale != 0) continue;
+    const std::string text = std::to_string(numel / scale) + std::string(unit.name);
+    if (text.size() < shortest.size()) shortest = text;
   }
-  return std::to_string(numel);
+  return shortest;
 }
 
 zoffload::Result<Placement> parse_placement(std::string_view text) {

@@ -26,23 +26,67 @@ std::string show_value(const std::string& key, const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+using Results = std::vector<const Result*>;
+
 // The parameters of any result, in the order in which they first appear.
-std::vector<std::string> all_params(const Document& document) {
+std::vector<std::string> all_params(const Results& results) {
   std::vector<std::string> keys;
-  for (const Result& result : document.results) {
-    for (const auto& item : result.params.items()) {
+  for (const Result* result : results) {
+    for (const auto& item : result->params.items()) {
       if (std::find(keys.begin(), keys.end(), item.key()) == keys.end()) keys.push_back(item.key());
     }
   }
   return keys;
 }
 
-bool differs(const Document& document, const std::string& key) {
-  const Json first = document.results.front().params.value(key, Json());
+std::vector<std::string> all_params(const Document& document) {
+  Results results;
+  for (const Result& result : document.results) results.push_back(&result);
+  return all_params(results);
+}
+
+// Those that have the same parameters, of whatever value: one table for all would be wide, and
+// mostly empty.
+std::vector<Results> alike(const Document& document) {
+  std::vector<Results> groups;
   for (const Result& result : document.results) {
-    if (result.params.value(key, Json()) != first) return true;
+    const auto fits = [&result](const Results& group) {
+      return all_params(Results{group.front()}) == all_params(Results{&result});
+    };
+    const auto found = std::find_if(groups.begin(), groups.end(), fits);
+    if (found != groups.end()) {
+      found->push_back(&result);
+    } else {
+      groups.push_back({&result});
+    }
   }
-  return false;
+  return groups;
+}
+
+bool differs(const Results& results, const std::string& key) {
+  const Json first = results.front()->params.value(key, Json());
+  return std::any_of(results.begin(), results.end(), [&](const Result* result) {
+    return result->params.value(key, Json()) != first;
+  });
+}
+
+// "a, b, c", in lines that fit a terminal.
+std::string wrapped(const std::vector<std::string>& items) {
+  constexpr size_t kWidth = 100;
+  std::string text;
+  size_t line = 0;
+  for (const std::string& item : items) {
+    if (line > 0 && line + 2 + item.size() > kWidth) {
+      text += ",\n";
+      line = 0;
+    } else if (line > 0) {
+      text += ", ";
+      line += 2;
+    }
+    text += item;
+    line += item.size();
+  }
+  return text;
 }
 
 std::string without_unit(const std::string& key) {
@@ -100,6 +144,28 @@ std::string lay_out(const std::vector<Row>& rows) {
     text += line + "\n";
   }
   return text;
+}
+
+// What is the same in all lines is said once above them.
+std::string table_of(const Results& results) {
+  std::vector<std::string> common;
+  std::vector<std::string> keys;
+  for (const std::string& key : all_params(results)) {
+    if (differs(results, key)) {
+      keys.push_back(key);
+    } else {
+      const Json& value = results.front()->params.at(key);
+      common.push_back(without_unit(key) + " " + show_value(key, value));
+    }
+  }
+  Row titles = {"what"};
+  for (const std::string& key : keys) titles.push_back(without_unit(key));
+  for (const char* title : {"bandwidth", "spread", "p50", "p99", "CPU time", "remarks"}) {
+    titles.push_back(title);
+  }
+  std::vector<Row> rows = {titles};
+  for (const Result* result : results) rows.push_back(table_row(*result, keys));
+  return (common.empty() ? "" : wrapped(common) + "\n") + lay_out(rows);
 }
 
 std::string csv_field(const std::string& text) {
@@ -164,26 +230,11 @@ Status write_all(int fd, const std::string& text, const std::string& name) {
 }  // namespace
 
 std::string print_table(const Document& document) {
-  if (document.results.empty()) return "";
-  // What is the same in all lines is said once above them.
-  std::string common;
-  std::vector<std::string> keys;
-  for (const std::string& key : all_params(document)) {
-    if (differs(document, key)) {
-      keys.push_back(key);
-    } else {
-      const Json& value = document.results.front().params.at(key);
-      common += (common.empty() ? "" : ", ") + without_unit(key) + " " + show_value(key, value);
-    }
+  std::string text;
+  for (const Results& results : alike(document)) {
+    text += (text.empty() ? "" : "\n") + table_of(results);
   }
-  Row titles = {"what"};
-  for (const std::string& key : keys) titles.push_back(without_unit(key));
-  for (const char* title : {"bandwidth", "spread", "p50", "p99", "CPU time", "remarks"}) {
-    titles.push_back(title);
-  }
-  std::vector<Row> rows = {titles};
-  for (const Result& result : document.results) rows.push_back(table_row(result, keys));
-  return (common.empty() ? "" : common + "\n") + lay_out(rows);
+  return text;
 }
 
 std::string print_csv(const Document& document) {

@@ -13,7 +13,7 @@
 namespace zoffload::bench {
 namespace {
 
-enum class Unit : uint8_t { kBytes, kRate, kNanoseconds, kSeconds, kPerSecond, kPercent };
+enum class Unit : uint8_t { kBytes, kRate, kNanoseconds, kSeconds, kPerSecond, kPercent, kShare };
 
 struct Suffix {
   std::string_view text;
@@ -22,7 +22,7 @@ struct Suffix {
 };
 
 // The longer ones first: "_bytes_per_s" ends in "_s" too.
-constexpr std::array<Suffix, 11> kSuffixes = {
+constexpr std::array<Suffix, 12> kSuffixes = {
     {{"_bytes_per_parameter", Unit::kBytes, " per parameter"},
      {"_bytes_per_step", Unit::kBytes, " per step"},
      {"_seconds_per_step", Unit::kSeconds, " per step"},
@@ -32,6 +32,7 @@ constexpr std::array<Suffix, 11> kSuffixes = {
      {"_bytes", Unit::kBytes},
      {"_seconds", Unit::kSeconds},
      {"_percent", Unit::kPercent},
+     {"_share_of_bound", Unit::kShare, " share of bound"},
      {"_ns", Unit::kNanoseconds},
      {"_s", Unit::kSeconds}}};
 
@@ -50,17 +51,40 @@ std::string plain_number(const Json& value) {
   return text;
 }
 
+std::string percent_text(double percent) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f %%", percent);
+  return text;
+}
+
+// "1.25 G/s": of things that are no bytes.
+std::string per_second_text(double number) {
+  constexpr std::array<const char*, 5> kUnits = {"", "k", "M", "G", "T"};
+  size_t unit = 0;
+  while (number >= 1000 && unit + 1 < kUnits.size()) {
+    number /= 1000;
+    ++unit;
+  }
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g %s/s", number, kUnits[unit]);
+  return text;
+}
+
 std::string number_text(const std::string& key, const Json& value) {
   const Suffix* suffix = suffix_of(key);
   const double number = value.get<double>();
-  if (suffix == nullptr || number < 0) return plain_number(value);
+  if (suffix == nullptr) return plain_number(value);
+  if (suffix->unit == Unit::kPercent) return percent_text(number);
+  if (suffix->unit == Unit::kShare) return percent_text(100 * number);
+  if (number < 0) return plain_number(value);
   switch (suffix->unit) {
     case Unit::kBytes: return short_bytes(number);
     case Unit::kRate: return format_rate(number);
     case Unit::kNanoseconds: return nanoseconds_text(number);
     case Unit::kSeconds: return number == 0 ? "0 s" : format_seconds(number);
-    case Unit::kPerSecond: return plain_number(value) + " /s";
-    case Unit::kPercent: return plain_number(value) + " %";
+    case Unit::kPerSecond: return per_second_text(number);
+    case Unit::kPercent:
+    case Unit::kShare: break;
   }
   return plain_number(value);
 }

@@ -37,8 +37,11 @@ std::optional<double> huge_page_share(HostSpan memory, const std::string& smaps)
     unsigned long kib = 0;
     // "7f0000000000-7f0000200000 rw-p ..." begins a mapping, "AnonHugePages:  2048 kB" is of it.
     if (std::sscanf(line.c_str(), "%lx-%lx ", &first, &last) == 2) {
-      mapping_bytes = last - first;
-      overlap = overlap_bytes(begin, end, first, last);
+      // Its ends, less than a huge page each, cannot be huge.
+      const uint64_t first_huge = round_up(first, kHugePageBytes);
+      const uint64_t end_huge = last / kHugePageBytes * kHugePageBytes;
+      mapping_bytes = end_huge > first_huge ? end_huge - first_huge : 0;
+      overlap = overlap_bytes(begin, end, first_huge, end_huge);
     } else if (overlap > 0 && std::sscanf(line.c_str(), "AnonHugePages: %lu kB", &kib) == 1) {
       const double share = static_cast<double>(overlap) / static_cast<double>(mapping_bytes);
       huge_bytes += std::min(static_cast<double>(overlap), share * 1024.0 * kib);

@@ -307,7 +307,7 @@ constexpr KeyRow kRows[] = {
               "One queue per path is deep enough without more threads."),
     legacy("aio.thread_count", kInt, "aio.intra_op_parallelism"),
     legacy("aio.num_threads", kInt, "aio.intra_op_parallelism"),
-    no_effect("aio.single_submit", kBool, "false", "Requests are submitted together."),
+    no_effect("aio.single_submit", kBool, "false", "Requests are submitted one by one."),
     no_effect("aio.overlap_events", kBool, "true", "Submitting never waits for completions."),
     refused("aio.use_gds", kBool, "false", "GPUDirect Storage: disk to accelerator directly."),
 

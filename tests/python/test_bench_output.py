@@ -39,8 +39,10 @@ def test_csv_has_a_line_for_each_result(bench, drive):  # noqa: F811
 def test_table_says_both_units(bench, drive):  # noqa: F811
     """Goal: GiB/s and GB/s side by side; shared parameters once. Method: read the lines."""
     done = bench("io", "--path", drive, *SWEEP)
-    common, titles, *rows = done.stdout.splitlines()
+    common, table = done.stdout.split("\nwhat ")
+    titles, *rows = ("what " + table).splitlines()
     assert "queue_depth 8" in common and "queue_depth" not in titles
+    assert all(len(line) <= 120 for line in common.splitlines())
     assert titles.split()[:2] == ["what", "block_size"]
     assert [row.split()[1] for row in rows] == ["64KiB", "1MiB"]
     assert all("iB/s (" in row and "B/s)" in row for row in rows)

@@ -31,6 +31,13 @@ TEST(ModelShape, ParsesNumel) {
   }
 }
 
+// Goal: numbers are said as they are written. Method: round ones, in both kinds of units.
+TEST(ModelShape, NumbersAreShort) {
+  for (const char* text : {"64Mi", "350M", "1500M", "7B", "70B", "2Gi", "1Ki", "1000", "999"}) {
+    EXPECT_EQ(format_numel(*parse_numel(text)), text == std::string("1000") ? "1K" : text);
+  }
+}
+
 // Goal: placements, whole and shared. Method: a table; what is printed is read back.
 TEST(ModelShape, ParsesPlacements) {
   const std::pair<const char*, Placement> good[] = {

@@ -12,7 +12,11 @@ TEST(BenchValueText, UnitsMoveToTheValue) {
   EXPECT_EQ(params_text({{"step_seconds", 1.5}, {"wait_ns", 85000}, {"direct", true}}),
             "step 1.50 s, wait 85 us, direct yes");
   EXPECT_EQ(value_text("read_bytes_per_s", Json(3 << 20)), "3.00 MiB/s (3.15 MB/s)");
-  EXPECT_EQ(value_text("numel_per_s", Json(1.25e9)), "1.25e+09 /s");
+  EXPECT_EQ(value_text("numel_per_s", Json(1.25e9)), "1.25 G/s");
+  EXPECT_EQ(value_text("numel_per_s", Json(250)), "250 /s");
+  EXPECT_EQ(value_text("change_percent", Json(-5.263)), "-5.3 %");
+  EXPECT_EQ(value_text("share_of_bound", Json(0.985)), "98.5 %");
+  EXPECT_EQ(key_text("share_of_bound"), "share of bound");
   EXPECT_EQ(params_text({{"written_bytes_per_step", 3 << 20}}), "written per step 3 MiB");
   EXPECT_EQ(value_text("path", Json({"/a", "/b"})), "/a, /b");
 }

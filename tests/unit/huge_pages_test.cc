@@ -51,6 +51,19 @@ TEST_F(HugePages, ShareIsOfWhatCouldBeHuge) {
   EXPECT_DOUBLE_EQ(*huge_page_share(at(2 * kBase, kHuge), smaps), 0.0);
 }
 
+// Goal: a mapping whose end is less than a huge page is no cause for a warning if all the rest is
+// huge. Method: a pool of three huge pages and a part of one, and two of the three.
+TEST_F(HugePages, EndOfAMappingCannotBeHuge) {
+  const uint64_t bytes = 3 * kHuge + 400 * 4096;
+  const std::string all = written("all", mapping(kBase, bytes, 3 * kHuge));
+  EXPECT_DOUBLE_EQ(*huge_page_share(at(kBase, bytes), all), 1.0);
+  EXPECT_EQ(huge_page_warning(at(kBase, bytes), all), "");
+  const std::string some = written("some", mapping(kBase, bytes, 2 * kHuge));
+  EXPECT_DOUBLE_EQ(*huge_page_share(at(kBase, bytes), some), 2.0 / 3);
+  const std::string early = written("early", mapping(kBase - 4096, kHuge + 4096, kHuge));
+  EXPECT_DOUBLE_EQ(*huge_page_share(at(kBase - 4096, kHuge + 4096), early), 1.0);
+}
+
 // Goal: no answer, and no warning, where there is nothing to ask. Method: memory without a whole
 // huge page, and no such file.
 TEST_F(HugePages, NoAnswerIsNoWarning) {
