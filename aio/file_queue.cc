@@ -37,7 +37,9 @@ uint64_t FileQueue::alignment() const { return kPageBytes; }
 
 Status FileQueue::accepts(const File&) const { return Status(); }
 
-Result<std::string> FileQueue::offer(HostSpan) { return std::string(); }
+Result<std::string> FileQueue::register_arena(HostSpan) { return std::string(); }
+
+void FileQueue::unregister_arena(HostSpan) {}
 
 void FileQueue::attached(FileId) {}
 
@@ -70,12 +72,6 @@ void FileQueue::release(FileId file) {
   }
   detaching(file);
   files_.remove(file);
-}
-
-Result<std::string> FileQueue::register_arena(HostSpan arena) {
-  ZO_CHECK(!arena_offered_);
-  arena_offered_ = true;
-  return offer(arena);
 }
 
 void FileQueue::submit(const IoRequest& request, Completion& completion) {

@@ -27,7 +27,8 @@ class FileQueue : public IoQueue {
   FileQueue& operator=(const FileQueue&) = delete;
 
   Result<FileId> open(const std::string& path, uint64_t bytes) final;
-  Result<std::string> register_arena(HostSpan arena) final;
+  // As the port says, and at any time, again and again for memory that is disjoint.
+  Result<std::string> register_arena(HostSpan arena) override;
   uint64_t alignment() const final;
   uint32_t depth() const final { return requests_.depth(); }
   uint32_t in_flight() const final { return requests_.in_flight(); }
@@ -44,6 +45,10 @@ class FileQueue : public IoQueue {
   // Closes the file. REQUIRES: no request on it in flight. Its id may be given out again.
   void release(FileId file);
 
+  // Lets go of an arena that was registered. REQUIRES: no request on it in flight. Before its
+  // memory is unmapped: what is mapped there next would never see what registered requests move.
+  virtual void unregister_arena(HostSpan arena);
+
   // Sends what was submitted and blocks until poll() has something to deliver, or `ns_max` passed;
   // returns at once when nothing is in flight. A signal may end it early.
   void wait(uint64_t ns_max);
@@ -58,9 +63,8 @@ class FileQueue : public IoQueue {
   virtual bool collect(uint64_t ns_max) = 0;
   // Asks for requests that were started. What cannot be had back comes in its own time.
   virtual void ask_back(const std::vector<uint32_t>& indices) = 0;
-  virtual Result<std::string> offer(HostSpan arena);  // register_arena(), once
-  virtual void attached(FileId file);                 // the file has just been added
-  virtual void detaching(FileId file);                // the file is about to be closed
+  virtual void attached(FileId file);   // the file has just been added
+  virtual void detaching(FileId file);  // the file is about to be closed
 
   // A started request's result: bytes moved or a negative errno.
   void arrived(uint32_t index, int64_t result);
@@ -90,7 +94,6 @@ class FileQueue : public IoQueue {
   const pid_t owner_;
   const bool want_direct_;
   bool warned_ = false;  // buffered I/O is said once for a queue, not for each file
-  bool arena_offered_ = false;
   FileTable files_;
 
   RequestTable requests_;

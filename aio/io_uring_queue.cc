@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <utility>
 
 #include "aio/ring.h"
@@ -18,6 +19,9 @@ constexpr uint64_t kSlabBytes = 512ull << 20;
 
 // The most that the kernel moves in one call, and more than 32 bits hold: a short transfer.
 constexpr uint64_t kTransferBytesMax = 0x7ffff000;
+
+// Room for 1 TiB of memory, in up to as many pieces.
+constexpr uint32_t kMemoryPlaces = 2048;
 
 // Later files work too, at the price of a lookup for each request.
 constexpr uint32_t kFixedFiles = 64;
@@ -53,6 +57,10 @@ IoUringQueue::IoUringQueue(std::unique_ptr<Ring> ring, const IoQueueOptions& opt
     : FileQueue(options), ring_(std::move(ring)) {
   const std::vector<int> empty(kFixedFiles, -1);
   file_table_ = io_uring_register_files(ring_->get(), empty.data(), kFixedFiles) == 0;
+  const std::vector<iovec> nothing(kMemoryPlaces);
+  memory_table_ = io_uring_register_buffers(ring_->get(), nothing.data(), kMemoryPlaces) == 0;
+  if (!memory_table_) return;
+  for (uint32_t place = kMemoryPlaces; place > 0; --place) places_.push_back(place - 1);
 }
 
 IoUringQueue::~IoUringQueue() {
@@ -60,7 +68,7 @@ IoUringQueue::~IoUringQueue() {
   if (abandoned_in_child()) return;
   drain();
   // Closing a ring gives its pages and files back some time later; the next queue wants them now.
-  if (!arena_.empty()) io_uring_unregister_buffers(ring_->get());
+  if (memory_table_) io_uring_unregister_buffers(ring_->get());
   if (file_table_) io_uring_unregister_files(ring_->get());
 }
 
@@ -82,25 +90,60 @@ void IoUringQueue::detaching(FileId file) {
   fixed_files_[file] = false;
 }
 
-Result<std::string> IoUringQueue::offer(HostSpan arena) {
-  std::vector<iovec> slabs;
-  for (uint64_t offset = 0; offset < arena.size(); offset += kSlabBytes) {
-    slabs.push_back({arena.data() + offset, std::min(kSlabBytes, arena.size() - offset)});
+// All of the arena or nothing: a part would make speed a matter of luck.
+Result<std::string> IoUringQueue::register_arena(HostSpan arena) {
+  int error = 0;
+  uint64_t offset = 0;
+  while (error == 0 && offset < arena.size()) {
+    const uint64_t bytes = std::min(kSlabBytes, arena.size() - offset);
+    error = add_slab(arena.subspan(offset, bytes));
+    if (error == 0) offset += bytes;
   }
-  if (slabs.empty()) return std::string();
-  const int error =
-      io_uring_register_buffers(ring_->get(), slabs.data(), static_cast<unsigned>(slabs.size()));
+  if (error != 0) unregister_arena(arena.first(offset));
   const std::string unregistered =
       format_bytes(arena.size()) +
       " of host memory stay unregistered with io_uring (more CPU time per transfer): ";
   switch (-error) {
-    case 0: arena_ = arena; return std::string();
+    case 0: return std::string();
     case ENOMEM:
     case EPERM:
       return unregistered + "the limit on locked memory is too low; raise it with `ulimit -l`";
     case EOPNOTSUPP: return unregistered + "this kernel does not register memory of this kind";
+    case ENXIO: return unregistered + "this kernel has no table for it (5.13 has)";
+    case EMFILE: return unregistered + "the table for it is full";
     default: return Status::from_errno(-error, "io_uring: cannot register the arena");
   }
+}
+
+int IoUringQueue::add_slab(HostSpan memory) {
+  if (!memory_table_) return -ENXIO;
+  if (places_.empty()) return -EMFILE;
+  const uint32_t place = places_.back();
+  const int error = set_place(place, memory);
+  if (error != 0) return error;
+  places_.pop_back();
+  const auto address = reinterpret_cast<uintptr_t>(memory.data());
+  const bool added = slabs_.emplace(address, Slab{memory.size(), place}).second;
+  ZO_CHECK(added);
+  return 0;
+}
+
+void IoUringQueue::unregister_arena(HostSpan arena) {
+  const auto begin = reinterpret_cast<uintptr_t>(arena.data());
+  for (auto slab = slabs_.lower_bound(begin);
+       slab != slabs_.end() && slab->first < begin + arena.size(); slab = slabs_.erase(slab)) {
+    const uint32_t place = slab->second.place;
+    const int error = set_place(place, {});
+    ZO_CHECK(error == 0);
+    places_.push_back(place);
+  }
+}
+
+// One place a call: of several, the kernel may set the first few and call it a success.
+int IoUringQueue::set_place(uint32_t place, HostSpan memory) {
+  const iovec piece = {memory.data(), memory.size()};
+  const int set = io_uring_register_buffers_update_tag(ring_->get(), place, &piece, nullptr, 1);
+  return set == 1 ? 0 : set < 0 ? set : -ENOMEM;
 }
 
 bool IoUringQueue::start(uint32_t index) {
@@ -161,14 +204,12 @@ void IoUringQueue::prepare(io_uring_sqe* sqe, uint32_t index) {
   } else {
     const bool write = request.kind == IoRequest::Kind::kWrite;
     const auto bytes = static_cast<unsigned>(std::min(request.memory.size(), kTransferBytesMax));
-    const bool fixed_memory = in_one_slab(request.memory);
+    const Slab* const slab = slab_of(request.memory);
     const int plain = write ? IORING_OP_WRITE : IORING_OP_READ;
     const int fixed = write ? IORING_OP_WRITE_FIXED : IORING_OP_READ_FIXED;
-    io_uring_prep_rw(fixed_memory ? fixed : plain, sqe, fd, request.memory.data(), bytes,
+    io_uring_prep_rw(slab != nullptr ? fixed : plain, sqe, fd, request.memory.data(), bytes,
                      request.offset);
-    if (fixed_memory) {
-      sqe->buf_index = static_cast<uint16_t>((request.memory.data() - arena_.data()) / kSlabBytes);
-    }
+    if (slab != nullptr) sqe->buf_index = static_cast<uint16_t>(slab->place);
   }
   if (fixed_file) sqe->flags |= IOSQE_FIXED_FILE;
   sqe->user_data = index;
@@ -202,13 +243,13 @@ void IoUringQueue::give_up_lost() {
   }
 }
 
-bool IoUringQueue::in_one_slab(HostSpan memory) const {
-  const auto base = reinterpret_cast<uintptr_t>(arena_.data());
+const IoUringQueue::Slab* IoUringQueue::slab_of(HostSpan memory) const {
   const auto begin = reinterpret_cast<uintptr_t>(memory.data());
-  if (memory.empty() || begin < base) return false;
-  const uint64_t first = begin - base;
-  const uint64_t last = first + memory.size() - 1;
-  return last < arena_.size() && first / kSlabBytes == last / kSlabBytes;
+  const auto next = slabs_.upper_bound(begin);
+  if (next == slabs_.begin()) return nullptr;
+  const auto& [base, slab] = *std::prev(next);
+  return memory.size() <= slab.bytes && begin - base <= slab.bytes - memory.size() ? &slab
+                                                                                   : nullptr;
 }
 
 }  // namespace zoffload

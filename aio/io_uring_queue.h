@@ -1,9 +1,10 @@
-// IoQueue on io_uring: one ring, its files and its arena registered where the kernel allows it.
+// IoQueue on io_uring: one ring, its files and its memory registered where the kernel allows it.
 //
 // REQUIRES: one thread, the control thread, from create() to destruction; the kernel insists.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,15 +24,16 @@ class IoUringQueue final : public FileQueue {
   ~IoUringQueue() override;
 
   const char* name() const override { return "io_uring"; }
+  Result<std::string> register_arena(HostSpan arena) override;
+  void unregister_arena(HostSpan arena) override;
   const char* features() const;  // of the ring: "single_issuer, defer_taskrun, ..."
-  bool arena_registered() const { return !arena_.empty(); }
+  bool memory_registered() const { return !slabs_.empty(); }
 
  private:
   IoUringQueue(std::unique_ptr<Ring> ring, const IoQueueOptions& options);
   bool start(uint32_t index) override;
   bool collect(uint64_t ns_max) override;
   void ask_back(const std::vector<uint32_t>& indices) override;
-  Result<std::string> offer(HostSpan arena) override;
   void attached(FileId file) override;
   void detaching(FileId file) override;
 
@@ -39,14 +41,26 @@ class IoUringQueue final : public FileQueue {
   bool enter();
   void reap();
   void give_up_lost();
-  bool in_one_slab(HostSpan memory) const;
+
+  // A piece of registered memory, and its place in the kernel's table.
+  struct Slab {
+    uint64_t bytes;
+    uint32_t place;
+  };
+  using Slabs = std::map<uintptr_t, Slab>;  // by address; disjoint
+
+  int set_place(uint32_t place, HostSpan memory);
+  int add_slab(HostSpan memory);
+  const Slab* slab_of(HostSpan memory) const;  // null: in none, or across two
 
   std::unique_ptr<Ring> ring_;
   uint32_t unanswered_ = 0;        // taken by the kernel, without a result; cancels included
   uint32_t lost_ = 0;              // completions that the kernel lost and that were given up
   std::vector<bool> fixed_files_;  // by FileId: in the kernel's table, at the same index
   bool file_table_ = false;        // the kernel has one
-  HostSpan arena_;                 // the registered memory; empty without
+  bool memory_table_ = false;      // and one for memory
+  std::vector<uint32_t> places_;   // of that table, free
+  Slabs slabs_;
 };
 
 }  // namespace zoffload

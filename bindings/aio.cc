@@ -39,14 +39,26 @@ class HeldBuffer {
   Py_buffer view_ = {};
 };
 
-// Page-aligned memory in huge pages, every page present, as a Python buffer.
+// Page-aligned memory in huge pages, every page present, registered with the handle that moves it,
+// as a Python buffer. The handle outlives it.
 class PinnedMemory {
  public:
-  explicit PinnedMemory(uint64_t bytes) {
-    auto memory = device_.allocate_pinned(bytes);
-    raise_if_error(memory.status());
-    memory_ = *memory;
+  PinnedMemory(FileIo& io, uint64_t bytes) : io_(io) {
+    const auto unregistered = [&]() -> Result<std::string> {
+      nb::gil_scoped_release unlocked;
+      ZO_ASSIGN_OR_RETURN(memory_, device_.allocate_pinned(bytes));
+      return io.register_memory(memory_);
+    }();
+    raise_if_error(unregistered.status());
+    const bool said = !io.unregistered().empty();
+    if (!unregistered->empty() && !said) spdlog::warn("{}", *unregistered);
   }
+  ~PinnedMemory() {
+    nb::gil_scoped_release unlocked;
+    io_.unregister_memory(memory_);
+  }
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
 
   static int get_buffer(PyObject* self, Py_buffer* view, int flags) {
     const HostSpan memory = nb::inst_ptr<PinnedMemory>(self)->memory_;
@@ -55,6 +67,7 @@ class PinnedMemory {
   }
 
  private:
+  FileIo& io_;
   HostDevice device_;
   HostSpan memory_;
 };
@@ -175,12 +188,6 @@ void bind_aio(nb::module_& module) {
       .def_prop_ro("address", &HeldBuffer::address)
       .def_prop_ro("nbytes", &HeldBuffer::nbytes);
 
-  static PyType_Slot pinned_slots[] = {
-      {Py_bf_getbuffer, reinterpret_cast<void*>(&PinnedMemory::get_buffer)}, {0, nullptr}};
-  nb::class_<PinnedMemory>(module, "PinnedMemory", nb::type_slots(pinned_slots),
-                           "Page-aligned memory in huge pages, as a writable buffer.")
-      .def(nb::init<uint64_t>(), "nbytes"_a);
-
   nb::class_<HeldOperation>(module, "FileOperation", "One read or write; see zoffload.aio.")
       .def("wait", &HeldOperation::wait, "Until it is done; without the interpreter lock.")
       .def("raise_failure", &raise_failure, "Raises its error, if it is done and has one.")
@@ -215,6 +222,13 @@ void bind_aio(nb::module_& module) {
       .def_prop_ro("unregistered", &FileIo::unregistered, "Why staging memory is; or empty.")
       .def_prop_ro("staging_bytes", &FileIo::staging_bytes)
       .def_prop_ro("descriptors_per_operation", &FileIo::descriptors_per_operation);
+
+  static PyType_Slot pinned_slots[] = {
+      {Py_bf_getbuffer, reinterpret_cast<void*>(&PinnedMemory::get_buffer)}, {0, nullptr}};
+  nb::class_<PinnedMemory>(
+      module, "PinnedMemory", nb::type_slots(pinned_slots),
+      "Page-aligned memory in huge pages for this FileIo, as a writable buffer.")
+      .def(nb::init<FileIo&, uint64_t>(), "io"_a, "nbytes"_a, nb::keep_alive<1, 2>());
 
   module.def("xxh3_64", &sum_of, "buffer"_a, "The XXH3-64 of its bytes.");
 }

@@ -100,6 +100,24 @@ void FileIo::close() {
   workers_.clear();
 }
 
+Result<std::string> FileIo::register_memory(HostSpan memory) {
+  if (in_fork()) return std::string();
+  const std::shared_lock open(gate_);
+  for (auto& worker : workers_) {
+    auto unregistered = worker->register_memory(memory);
+    if (unregistered.ok() && unregistered->empty()) continue;
+    for (auto& other : workers_) other->unregister_memory(memory);
+    return unregistered;
+  }
+  return std::string();
+}
+
+void FileIo::unregister_memory(HostSpan memory) {
+  if (in_fork()) return;
+  const std::shared_lock open(gate_);
+  for (auto& worker : workers_) worker->unregister_memory(memory);
+}
+
 FileIo::Started FileIo::read(const std::string& path, uint64_t offset, HostSpan to) {
   return start(FileOperation::Kind::kRead, path, offset, to);
 }

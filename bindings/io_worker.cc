@@ -39,6 +39,24 @@ void IoWorker::post(FilePart part) {
   wake_.notify_all();
 }
 
+Result<std::string> IoWorker::register_memory(HostSpan memory) {
+  Result<std::string> unregistered = std::string();
+  run_errand([&](FileQueue& queue) { unregistered = queue.register_arena(memory); });
+  return unregistered;
+}
+
+void IoWorker::unregister_memory(HostSpan memory) {
+  run_errand([&](FileQueue& queue) { queue.unregister_arena(memory); });
+}
+
+void IoWorker::run_errand(std::function<void(FileQueue&)> work) {
+  Errand errand{std::move(work)};
+  std::unique_lock lock(mutex_);
+  errands_.push_back(&errand);
+  wake_.notify_all();
+  wake_.wait(lock, [&errand] { return errand.done; });
+}
+
 void IoWorker::run(const Options& options) {
   auto queue = open_registered(options);
   {
@@ -62,15 +80,15 @@ Result<std::unique_ptr<FileQueue>> IoWorker::open_registered(const Options& opti
 void IoWorker::loop(FileQueue& queue, const Options& options) {
   PartMover mover(queue, options.block_bytes, options.staging);
   while (true) {
-    const uint32_t moved = take_parts(mover) + mover.poll();
+    const uint32_t moved = run_errands(queue) + take_parts(mover) + mover.poll();
     if (moved > 0) continue;
     if (!mover.idle()) {
       queue.wait(mover.saturated() ? kFullWaitNs : kWaitNs);
       continue;
     }
     std::unique_lock lock(mutex_);
-    wake_.wait(lock, [this] { return stopping_ || !mailbox_.empty(); });
-    if (stopping_ && mailbox_.empty()) return;
+    wake_.wait(lock, [this] { return stopping_ || !mailbox_.empty() || !errands_.empty(); });
+    if (stopping_ && mailbox_.empty() && errands_.empty()) return;
   }
 }
 
@@ -81,6 +99,20 @@ uint32_t IoWorker::take_parts(PartMover& mover) {
     taken.swap(mailbox_);
   }
   for (FilePart& part : taken) mover.add(std::move(part));
+  return static_cast<uint32_t>(taken.size());
+}
+
+uint32_t IoWorker::run_errands(FileQueue& queue) {
+  std::deque<Errand*> taken;
+  {
+    const std::lock_guard lock(mutex_);
+    taken.swap(errands_);
+  }
+  for (Errand* const errand : taken) errand->work(queue);
+  if (taken.empty()) return 0;
+  const std::lock_guard lock(mutex_);
+  for (Errand* const errand : taken) errand->done = true;
+  wake_.notify_all();
   return static_cast<uint32_t>(taken.size());
 }
 

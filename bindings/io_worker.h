@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -34,6 +35,10 @@ class IoWorker {
 
   void post(FilePart part);  // from any thread
 
+  // Memory that many operations will use; see FileQueue. From any thread; waits for the worker's.
+  Result<std::string> register_memory(HostSpan memory);
+  void unregister_memory(HostSpan memory);
+
   const std::string& engine_name() const { return engine_name_; }
   const std::string& why() const { return why_; }                    // this engine
   const std::string& unregistered() const { return unregistered_; }  // why; empty: it is not
@@ -45,6 +50,14 @@ class IoWorker {
   void loop(FileQueue& queue, const Options& options);
   uint32_t take_parts(PartMover& mover);
 
+  // Work for the thread that somebody waits for.
+  struct Errand {
+    std::function<void(FileQueue&)> work;
+    bool done = false;
+  };
+  void run_errand(std::function<void(FileQueue&)> work);
+  uint32_t run_errands(FileQueue& queue);
+
   // Set before start() returns, never after.
   std::string engine_name_;
   std::string why_;
@@ -54,6 +67,7 @@ class IoWorker {
   std::mutex mutex_;  // guards what follows
   std::condition_variable wake_;
   std::deque<FilePart> mailbox_;
+  std::deque<Errand*> errands_;
   bool started_ = false;
   bool stopping_ = false;
   Status status_;  // of the start

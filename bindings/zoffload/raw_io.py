@@ -218,8 +218,9 @@ class Handle:
 
     def new_cpu_locked_tensor(self, num_elem: int, example_tensor: Any) -> Any:
         """A tensor (or numpy array, as the example is) of one dimension on page-aligned memory in
-        huge pages, which is read and written without a copy. Its memory is freed with it and its
-        views, after free_cpu_locked_tensor() or with the handle."""
+        huge pages, registered with this handle's threads, which is read and written without a copy.
+        Its memory is freed with it and its views, after free_cpu_locked_tensor() or with the
+        handle."""
         self._check_usable()
         if num_elem < 0:
             raise InvalidArgument(f"num_elem is {num_elem}")
@@ -227,13 +228,13 @@ class Handle:
         if is_tensor(example_tensor):
             if num_elem == 0:
                 return torch.empty(0, dtype=example_tensor.dtype)
-            memory = _core.PinnedMemory(num_elem * example_tensor.element_size())
+            memory = _core.PinnedMemory(self._io, num_elem * example_tensor.element_size())
             result = torch.frombuffer(memory, dtype=example_tensor.dtype, count=num_elem)
             address = result.data_ptr()
         elif is_array(example_tensor):
             if num_elem == 0:
                 return numpy.empty(0, dtype=example_tensor.dtype)
-            memory = _core.PinnedMemory(num_elem * example_tensor.dtype.itemsize)
+            memory = _core.PinnedMemory(self._io, num_elem * example_tensor.dtype.itemsize)
             result = numpy.frombuffer(memory, dtype=example_tensor.dtype, count=num_elem)
             address = result.ctypes.data
         else:

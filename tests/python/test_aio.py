@@ -257,6 +257,30 @@ def test_locked_tensors(tmp_path, kind):
     kept[:] = 4
 
 
+def test_locked_tensors_that_come_and_go(tmp_path):
+    """Goal: a tensor's memory may go and come back at the same address, and every byte read is in
+    the tensor that was given. Method: many short lives beside an operation in flight; one tensor
+    outlives its handle's last reference."""
+    handle = Handle(block_size=PAGE, intra_op_parallelism=2)
+    busy = handle.new_cpu_locked_tensor(1 << 20, np.empty(0, np.uint8))
+    addresses = set()
+    for i in range(30):
+        operation = handle.async_pwrite(busy, tmp_path / "busy")
+        sent = np.random.default_rng(i).integers(0, 256, 5 * PAGE, np.uint8)
+        handle.sync_pwrite(sent, tmp_path / "file")
+        tensor = handle.new_cpu_locked_tensor(5 * PAGE, sent)
+        addresses.add(tensor.ctypes.data)
+        handle.sync_pread(tensor, tmp_path / "file")
+        assert (tensor == sent).all()
+        assert handle.free_cpu_locked_tensor(tensor)
+        del tensor
+        operation.wait()
+    assert len(addresses) < 30, "no address came twice: this test shows nothing"
+    kept = handle.new_cpu_locked_tensor(PAGE, np.empty(0, np.uint8))
+    del handle
+    kept[:] = 1
+
+
 def test_a_buffer_lives_until_its_operation_is_done(tmp_path):
     """Goal: no write from freed memory. Method: the only references are dropped at once; the file
     has every byte; then the memory is given back, without a wait."""

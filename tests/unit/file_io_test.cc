@@ -247,6 +247,40 @@ TEST_F(FileIoTest, OptionsThatCannotWork) {
   EXPECT_EQ(code({.threads = 0}), Code::kInvalidArgument);
 }
 
+// Method: memory is registered, unregistered, and its pages replaced by others at the same address,
+// while operations on other memory are in flight; each round's bytes come back in the new pages.
+TEST_P(FileIoWays, RegisteredMemoryMayGoWhileOthersAreInFlight) {
+  constexpr uint64_t kBytes = 8 * kPageBytes;
+  auto io = open(GetParam().engine, GetParam().direct, GetParam().threads);
+  void* const address =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(address, MAP_FAILED);
+  const HostSpan memory(static_cast<std::byte*>(address), kBytes);
+  Memory other(64 * kPageBytes, 0);
+  Memory from(kBytes, 0);
+  for (uint64_t round = 0; round < 20; ++round) {
+    auto busy = io->write(path("other"), other.span(), 0);
+    ASSERT_TRUE(busy.ok());
+    const auto registered = io->register_memory(memory);
+    ASSERT_TRUE(registered.ok()) << registered.status().to_string();
+    from.fill(round);
+    ASSERT_EQ(finish(io->write(path(), from.span(), 0)).to_string(), "ok");
+    ASSERT_EQ(finish(io->read(path(), 0, memory)).to_string(), "ok");
+    ASSERT_EQ(std::vector<std::byte>(memory.begin(), memory.end()), from.copy());
+    io->unregister_memory(memory);
+    ASSERT_EQ(mmap(address, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                   -1, 0),
+              address);
+    ASSERT_EQ(finish(io->read(path(), 0, memory)).to_string(), "ok");
+    ASSERT_EQ(std::vector<std::byte>(memory.begin(), memory.end()), from.copy());
+    ASSERT_EQ(finish(std::move(busy)).to_string(), "ok");
+  }
+  io->close();
+  EXPECT_TRUE(io->register_memory(memory).ok());
+  io->unregister_memory(memory);
+  munmap(address, kBytes);
+}
+
 // Method: operations are in flight when the handle is closed; all of them are done afterwards.
 TEST_F(FileIoTest, CloseFinishesWhatIsInFlight) {
   auto io = open();

@@ -1,6 +1,7 @@
 // What happens where a system call is forbidden or missing, or locked memory limited: containers
 // and older kernels, imitated in a forked child with a seccomp filter or a resource limit.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 
@@ -174,7 +175,7 @@ TEST(IoUringMemlock, RegistrationFailsSoftly) {
     const auto registered = queue.value()->register_arena(memory.span());
     if (!registered.ok()) return registered.status().to_string();
     if (registered->find("ulimit -l") == std::string::npos) return "it is not said: " + *registered;
-    if (queue.value()->arena_registered()) return "the limit had no effect";
+    if (queue.value()->memory_registered()) return "the limit had no effect";
     return moves_bytes(*queue.value(), folder.file("unregistered"), memory.span());
   });
   EXPECT_EQ(complaint, "");
@@ -192,11 +193,73 @@ TEST(IoUringArena, LargeArenaIsRegisteredInSlabs) {
   auto queue = IoUringQueue::create({});
   ASSERT_TRUE(queue.ok()) << queue.status().to_string();
   ASSERT_TRUE(queue.value()->register_arena(arena.span()).ok());
-  if (!queue.value()->arena_registered()) GTEST_SKIP() << "the limit on locked memory is too low";
+  if (!queue.value()->memory_registered()) GTEST_SKIP() << "the limit on locked memory is too low";
   for (const uint64_t at : {kSlab - 32 * kPage, kSlab - 3 * kPage, kSlab, kSlab + 16 * kPage}) {
     const std::string path = folder.file(std::to_string(at));
     EXPECT_EQ(moves_bytes(*queue.value(), path, arena.part(at, 16 * kPage)), "") << at;
   }
+}
+
+// Goal: memory that is unregistered may be unmapped, and what is mapped at its address next is seen
+// by every request. Method: register a mapping, move bytes, unregister it, map it anew in place,
+// and move other bytes.
+TEST(IoUringArena, UnregisteredMemoryMayBeMappedAnew) {
+  const UringProbe probe = probe_uring();
+  if (probe.state != UringState::kReady) GTEST_SKIP() << probe.why;
+  constexpr uint64_t kBytes = 64 * kPage;
+  const TempFolder folder;
+  void* const address =
+      mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(address, MAP_FAILED);
+  const HostSpan memory(static_cast<std::byte*>(address), kBytes);
+  auto queue = IoUringQueue::create({});
+  ASSERT_TRUE(queue.ok()) << queue.status().to_string();
+  for (int round = 0; round < 3; ++round) {
+    const auto registered = queue.value()->register_arena(memory);
+    ASSERT_TRUE(registered.ok()) << registered.status().to_string();
+    if (!registered->empty()) GTEST_SKIP() << *registered;
+    const std::string name = std::to_string(round);
+    EXPECT_EQ(moves_bytes(*queue.value(), folder.file("registered" + name), memory), "");
+    queue.value()->unregister_arena(memory);
+    EXPECT_FALSE(queue.value()->memory_registered());
+    ASSERT_EQ(mmap(address, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+                   -1, 0),
+              address);
+    EXPECT_EQ(moves_bytes(*queue.value(), folder.file("anew" + name), memory), "");
+  }
+  munmap(address, kBytes);
+}
+
+// Goal: memory that the kernel's table has no more room for is said and works. Method: register
+// piece by piece until that happens, move bytes in the first and the last piece, free one place,
+// and register the last piece once more.
+TEST(IoUringArena, FullTableIsSaid) {
+  const UringProbe probe = probe_uring();
+  if (probe.state != UringState::kReady) GTEST_SKIP() << probe.why;
+  constexpr uint64_t kPieces = 4096;
+  constexpr uint64_t kPiece = 2 * kPage;
+  const TempFolder folder;
+  const AlignedMemory memory(kPieces * kPiece);
+  auto queue = IoUringQueue::create({});
+  ASSERT_TRUE(queue.ok()) << queue.status().to_string();
+  std::string said;
+  uint64_t count = 0;
+  while (said.empty()) {
+    ASSERT_LT(count, kPieces);
+    const auto registered = queue.value()->register_arena(memory.part(count++ * kPiece, kPiece));
+    ASSERT_TRUE(registered.ok()) << registered.status().to_string();
+    said = *registered;
+  }
+  if (said.find("ulimit -l") != std::string::npos) GTEST_SKIP() << said;
+  EXPECT_NE(said.find("full"), std::string::npos) << said;
+  const HostSpan first = memory.part(0, kPiece);
+  const HostSpan last = memory.part((count - 1) * kPiece, kPiece);
+  EXPECT_EQ(moves_bytes(*queue.value(), folder.file("first"), first), "");
+  EXPECT_EQ(moves_bytes(*queue.value(), folder.file("last"), last), "");
+  queue.value()->unregister_arena(memory.part(kPiece, kPiece));
+  const auto registered = queue.value()->register_arena(last);
+  ASSERT_TRUE(registered.ok()) << registered.status().to_string();
+  EXPECT_EQ(*registered, "");
 }
 
 }  // namespace
