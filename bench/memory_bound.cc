@@ -25,8 +25,8 @@ template <typename Grad>
 void stream(const UpdateView& view, std::span<const Grad> grads) {
   const size_t numel = view.master.size();
   float* __restrict master = view.master.data();
-  float* __restrict exp_avg = view.exp_avg.data();
-  float* __restrict exp_avg_sq = view.exp_avg_sq.data();
+  float* __restrict exp_avg = elements<float>(view.exp_avg.values).data();
+  float* __restrict exp_avg_sq = elements<float>(view.exp_avg_sq.values).data();
   uint16_t* __restrict param = view.param.data();
   const Grad* __restrict grad = grads.data();
   const uint32_t mask = no_bits;

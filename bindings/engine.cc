@@ -316,7 +316,7 @@ void PyEngine::settle() {
 HostSpan PyEngine::state_memory(ParamId param, Role role, uint64_t address) const {
   check_param(param);
   const ParamLayout& layout = plan_.layout.params[param];
-  return host_span(address, role_bytes(plan_.layout.buckets[layout.bucket], role, layout.numel));
+  return host_span(address, value_bytes(plan_.layout.buckets[layout.bucket], role, layout.numel));
 }
 
 void PyEngine::read_state(ParamId param, const std::string& role, uint64_t address) {

@@ -30,8 +30,10 @@ void Adam::update(const UpdateView& view, const Hyper& hyper, float grad_scale,
                   uint64_t step) const {
   const size_t numel = view.master.size();
   ZO_CHECK(step >= 1);
-  ZO_CHECK(view.exp_avg.size() == numel);
-  ZO_CHECK(view.exp_avg_sq.size() == numel);
+  ZO_CHECK(view.moments == MomentFormat::kFloat32);
+  ZO_CHECK(view.residual.empty());
+  ZO_CHECK(view.exp_avg.values.size() == numel * sizeof(float));
+  ZO_CHECK(view.exp_avg_sq.values.size() == numel * sizeof(float));
   ZO_CHECK(view.param.empty() || view.param.size() == numel);
   ZO_CHECK(view.grad.size() == numel * dtype_bytes(view.grad_dtype));
   do_update(view, adam_scalars(hyper, grad_scale, step));

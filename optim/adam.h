@@ -45,6 +45,7 @@ class Adam : public Optimizer {
   Adam(std::string_view name, WeightDecay decay) : name_(name), decay_(decay) {}
 
   std::string_view name() const final { return name_; }
+  MomentSet moments() const final { return {}; }
   void update(const UpdateView& view, const Hyper& hyper, float grad_scale,
               uint64_t step) const final;
 

@@ -69,8 +69,8 @@ void step_all(const Cursor<Grad>& from, size_t numel, const AdamScalars& scalars
 
 template <WeightDecay kDecay, typename Grad>
 void update_from(const Grad* grad, const UpdateView& view, const AdamScalars& scalars) {
-  const Cursor<Grad> at{view.master.data(), view.exp_avg.data(), view.exp_avg_sq.data(),
-                        view.param.data(), grad};
+  const Cursor<Grad> at{view.master.data(), elements<float>(view.exp_avg.values).data(),
+                        elements<float>(view.exp_avg_sq.values).data(), view.param.data(), grad};
   if (view.param.empty()) {
     step_all<kDecay, false>(at, view.master.size(), scalars);
   } else {

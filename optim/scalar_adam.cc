@@ -38,12 +38,14 @@ float grad_at(const UpdateView& view, size_t i) {
 }  // namespace
 
 void ScalarAdam::do_update(const UpdateView& view, const AdamScalars& scalars) const {
-  for (size_t i = 0; i < view.master.size(); ++i) {
-    const Element before{view.master[i], view.exp_avg[i], view.exp_avg_sq[i]};
+  const auto exp_avg = elements<float>(view.exp_avg.values);
+  const auto exp_avg_sq = elements<float>(view.exp_avg_sq.values);
+  for (size_t i = 0; i < view.numel(); ++i) {
+    const Element before{view.master[i], exp_avg[i], exp_avg_sq[i]};
     const Element after = step_element(before, grad_at(view, i), decay(), scalars);
     view.master[i] = after.weight;
-    view.exp_avg[i] = after.exp_avg;
-    view.exp_avg_sq[i] = after.exp_avg_sq;
+    exp_avg[i] = after.exp_avg;
+    exp_avg_sq[i] = after.exp_avg_sq;
     if (!view.param.empty()) view.param[i] = bf16_from_float(after.weight);
   }
 }

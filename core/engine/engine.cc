@@ -253,7 +253,7 @@ Status Engine::check_state_call(ParamId param, Role role, HostSpan memory) const
   if (role == Role::kGrad || !has_role(bucket, role)) {
     return Status(Code::kInvalidArgument, layout.name + " keeps no " + role_name(role));
   }
-  ZO_CHECK(memory.size() == role_bytes(bucket, role, layout.numel));
+  ZO_CHECK(memory.size() == value_bytes(bucket, role, layout.numel));
   return Status();
 }
 

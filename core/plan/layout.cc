@@ -6,8 +6,11 @@ namespace zoffload {
 
 namespace {
 
-// Each parameter starts on a boundary that suits vector units: 64 bytes in bf16, 128 in fp32.
-constexpr uint64_t kParamAlign = 32;
+// Each parameter starts on a boundary that suits vector units, 64 bytes in bf16, 128 in fp32, and
+// where its moments are in blocks, at the start of one.
+uint64_t param_align(StateFormat format) {
+  return format.moments == MomentFormat::kInt8 ? kMomentBlock : 32;
+}
 
 BucketLayout lay_out_params(const BucketSpec& spec, uint32_t world_size, Layout& layout) {
   BucketLayout bucket;
@@ -15,12 +18,13 @@ BucketLayout lay_out_params(const BucketSpec& spec, uint32_t world_size, Layout&
   bucket.dtype = spec.dtype;
   bucket.trainable = spec.trainable;
   bucket.in_place = spec.in_place;
+  bucket.format = spec.format;
   bucket.first_param = static_cast<ParamId>(layout.params.size());
   bucket.param_count = static_cast<uint32_t>(spec.params.size());
   const auto id = static_cast<BucketId>(layout.buckets.size());
   uint64_t end = 0;
   for (const ParamSpec& param : spec.params) {
-    const uint64_t begin = round_up(end, kParamAlign);
+    const uint64_t begin = round_up(end, param_align(spec.format));
     layout.params.push_back({param.name, id, begin, param.numel, param.group, param.in_place});
     end = begin + param.numel;
   }

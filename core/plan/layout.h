@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/span.h"
+#include "core/base/state_format.h"
 #include "core/base/types.h"
 
 namespace zoffload {
@@ -32,6 +33,7 @@ struct BucketSpec {
   bool trainable = true;  // false: no gradient, no optimizer state
   bool in_place = false;  // level 1: parameters stay in ParamSpec::in_place
   std::vector<ParamSpec> params;
+  StateFormat format = {};  // of its optimizer state
 };
 
 struct ParamLayout {
@@ -63,7 +65,9 @@ struct BucketLayout {
   DType dtype = DType::kFloat32;
   bool trainable = true;
   bool in_place = false;
-  uint64_t numel = 0;  // padding included; world_size * shard_numel
+  StateFormat format = {};
+  MomentSet moments = {};  // that the optimizer keeps
+  uint64_t numel = 0;      // padding included; world_size * shard_numel
   uint64_t shard_numel = 0;
   ParamId first_param = 0;
   uint32_t param_count = 0;
@@ -72,6 +76,7 @@ struct BucketLayout {
 
   uint64_t bytes() const { return numel * dtype_bytes(dtype); }
   bool has_master() const { return trainable && dtype != DType::kFloat32; }
+  bool split() const { return has_master() && format.master == MasterFormat::kSplit; }
 };
 
 // The global norm is summed per chunk of this many elements of a shard, then over the chunks in

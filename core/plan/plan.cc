@@ -93,6 +93,7 @@ Plan try_plan(const std::vector<BucketSpec>& model, const PlanRequest& request, 
               bool smallest_counts) {
   Plan plan;
   plan.layout = make_layout(model, request.rank, request.world_size, numel);
+  for (BucketLayout& bucket : plan.layout.buckets) bucket.moments = request.moments;
   plan.prefetch = request.prefetch;
   plan.gradient_dtype = request.micro_steps > 1 ? DType::kFloat32 : DType::kBFloat16;
   place_homes(request, plan);
@@ -140,9 +141,9 @@ bool has_role(const BucketLayout& bucket, Role role) {
   switch (role) {
     case Role::kParam: return true;
     case Role::kMaster: return bucket.has_master();
-    case Role::kGrad:
-    case Role::kExpAvg:
-    case Role::kExpAvgSq: return bucket.trainable;
+    case Role::kGrad: return bucket.trainable;
+    case Role::kExpAvg: return bucket.trainable && bucket.moments.exp_avg;
+    case Role::kExpAvgSq: return bucket.trainable && bucket.moments.exp_avg_sq;
   }
   return false;
 }
@@ -154,6 +155,18 @@ DType role_dtype(const BucketLayout& bucket, Role role, DType gradient_dtype) {
 }
 
 uint64_t role_bytes(const BucketLayout& bucket, Role role, uint64_t numel) {
+  switch (role) {
+    case Role::kParam: return numel * dtype_bytes(bucket.dtype);
+    case Role::kMaster: return numel * (bucket.split() ? sizeof(uint16_t) : sizeof(float));
+    case Role::kExpAvg:
+    case Role::kExpAvgSq: return moment_bytes(bucket.format.moments, numel);
+    case Role::kGrad: break;
+  }
+  ZO_CHECK(role != Role::kGrad);  // its type depends on the plan
+  return 0;
+}
+
+uint64_t value_bytes(const BucketLayout& bucket, Role role, uint64_t numel) {
   ZO_CHECK(role != Role::kGrad);
   return numel * dtype_bytes(role_dtype(bucket, role, DType::kFloat32));
 }

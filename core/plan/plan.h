@@ -26,6 +26,7 @@ struct PlanRequest {
   uint64_t in_flight_bytes = 0;  // what the drives keep in flight, and so the update slots too
   uint32_t prefetch = 2;         // buckets gathered ahead
   uint32_t micro_steps = 1;      // gradients of more than one are accumulated in fp32
+  MomentSet moments = {};        // that the optimizer keeps
 };
 
 struct SubgroupHomes {
@@ -58,9 +59,12 @@ struct Plan {
 
 Result<Plan> make_plan(const std::vector<BucketSpec>& model, const PlanRequest& request);
 
-// The bytes of one role's extent for `numel` elements, and whether a bucket keeps that role at all.
-uint64_t role_bytes(const BucketLayout& bucket, Role role, uint64_t numel);
+// Whether a bucket keeps a role at all, and the bytes of the role's extent for `numel` elements of
+// a subgroup, in the bucket's state format.
 bool has_role(const BucketLayout& bucket, Role role);
+uint64_t role_bytes(const BucketLayout& bucket, Role role, uint64_t numel);
+// A role as the user sees it: the state in fp32, whatever it is stored as.
 DType role_dtype(const BucketLayout& bucket, Role role, DType gradient_dtype);
+uint64_t value_bytes(const BucketLayout& bucket, Role role, uint64_t numel);
 
 }  // namespace zoffload

@@ -61,7 +61,8 @@ std::vector<std::byte> trained(ConstHostSpan weights, ConstHostSpan gradient, DT
   std::vector<float> exp_avg(master.size()), exp_avg_sq(master.size());
   const auto oracle = std::move(*make_optimizer("scalar_adamw"));
   for (uint64_t step = 1; step <= steps; ++step) {
-    oracle->update({master, exp_avg, exp_avg_sq, param, gradient, dtype}, Hyper{}, 1.0f, step);
+    oracle->update({master, std::span(exp_avg), std::span(exp_avg_sq), param, gradient, dtype},
+                   Hyper{}, 1.0f, step);
   }
   if (dtype == DType::kFloat32) std::memcpy(result.data(), master.data(), result.size());
   return result;

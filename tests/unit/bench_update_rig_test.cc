@@ -22,6 +22,11 @@ UpdateSetup three_subgroups(DType dtype) {
   return setup;
 }
 
+std::vector<float> floats(const MomentView& moment) {
+  const auto values = elements<float>(moment.values);
+  return {values.begin(), values.end()};
+}
+
 struct State {
   std::vector<float> master, exp_avg, exp_avg_sq;
   std::vector<uint16_t> param;
@@ -30,12 +35,14 @@ struct State {
 
   explicit State(const UpdateView& view)
       : master(view.master.begin(), view.master.end()),
-        exp_avg(view.exp_avg.begin(), view.exp_avg.end()),
-        exp_avg_sq(view.exp_avg_sq.begin(), view.exp_avg_sq.end()),
+        exp_avg(floats(view.exp_avg)),
+        exp_avg_sq(floats(view.exp_avg_sq)),
         param(view.param.begin(), view.param.end()),
         grad(view.grad.begin(), view.grad.end()),
         grad_dtype(view.grad_dtype) {}
-  UpdateView view() { return {master, exp_avg, exp_avg_sq, param, grad, grad_dtype}; }
+  UpdateView view() {
+    return {master, std::span(exp_avg), std::span(exp_avg_sq), param, grad, grad_dtype};
+  }
 };
 
 template <typename T>
