@@ -121,6 +121,8 @@ PlanRequest resolved_plan(const OpenRequest& request) {
     plan.in_flight_bytes = std::min(
         kInFlightBytesMax, kInFlightBytes * std::max<size_t>(1, request.nvme_paths.size()));
   }
+  const auto optimizer = make_optimizer(request.optimizer_name);  // a wrong name fails at open
+  if (optimizer.ok()) plan.moments = (*optimizer)->moments();
   return plan;
 }
 

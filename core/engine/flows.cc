@@ -267,8 +267,8 @@ void Flows::add_segments(SubgroupId subgroup, const UpdateBuffer& buffer, Update
     UpdateView view;
     view.master = truth == Role::kParam ? elements<float>(weights) : state(truth);
     if (bucket.has_master()) view.param = elements<uint16_t>(weights);
-    view.exp_avg = state(Role::kExpAvg);
-    view.exp_avg_sq = state(Role::kExpAvgSq);
+    if (bucket.moments.exp_avg) view.exp_avg = state(Role::kExpAvg);
+    if (bucket.moments.exp_avg_sq) view.exp_avg_sq = state(Role::kExpAvgSq);
     view.grad_dtype =
         bucket.in_place ? bucket.dtype : role_dtype(bucket, Role::kGrad, p_.plan.gradient_dtype);
     view.grad = bucket.in_place ? part(p_.step.in_place[segment.param], segment.begin_in_param,
