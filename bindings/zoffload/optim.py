@@ -1,4 +1,4 @@
-"""AdamW and Adam whose state lives on the tiers: torch.optim.Optimizer classes (level 1).
+"""Level 1: torch.optim.Optimizer classes whose state lives on the tiers. What they share.
 
     opt = zoffload.AdamW(model.parameters(), lr=3e-4, offload="nvme", nvme_path="/mnt/nvme0")
     for x, y in loader:
@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 
 from ._core import Engine as CoreEngine
+from .algorithms import Algorithm
 from .core_args import close_cores, hypers_of
 from .errors import InvalidArgument, OutOfMemory, Unsupported
 from .placement import Bytes, OffloadConfig, Paths, Placement, Plan, core_options, is_number
 from .user_tensors import (
-    MOMENTS,
     Entry,
     bucket_spec,
     check_overlap,
@@ -38,11 +38,6 @@ from .user_tensors import (
     memory_of,
 )
 
-# torch's settings that we have at this value only. The first kind changes the numbers; the second
-# only says how torch computes them, so that a state_dict() may bring any.
-ARITHMETIC_SETTINGS = {"amsgrad": False, "maximize": False}
-SCHEME_SETTINGS = {"foreach": None, "capturable": False, "differentiable": False, "fused": None}
-
 
 @dataclass(eq=False)
 class Record:
@@ -52,6 +47,10 @@ class Record:
     id: int  # the core's ParamId
     name: str
     memory: tuple  # of memory_of(): not to change
+    moments: Mapping[str, str]  # that its engine keeps: the core's role -> the key in torch's state
+    # Its update count is of updates that moved these. Only in SGD it may be of others, without
+    # momentum, after which torch starts the momentum as if they had not been.
+    counts_moments: bool
     # bf16 only: the param's _version when its master was last known to be right. None: the master
     # is to become what the param is.
     seen_version: int | None = None
@@ -61,7 +60,7 @@ class Record:
 
 
 class OffloadedOptimizer(torch.optim.Optimizer):
-    """What AdamW and Adam share.
+    """What the classes of optimizers.py share.
 
     The memory of a parameter is fixed when it gets its state: at construction, in
     add_param_group(), or, if it was frozen then, in the first step() in which it has a gradient.
@@ -69,16 +68,12 @@ class OffloadedOptimizer(torch.optim.Optimizer):
     between steps, are found by torch's version counter, which `param.data` bypasses.
     """
 
-    algorithm: str  # the core's name of it
-    decoupled_weight_decay: bool
+    algorithm: Algorithm
 
     def __init__(
         self,
         params: Iterable,
-        lr: float | Tensor = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float | None = None,  # None: as torch, 0.01 for AdamW and 0 for Adam
+        settings: Mapping[str, Any],  # the algorithm's, with their values
         *,
         offload: Placement | OffloadConfig = "cpu",
         nvme_path: Paths | None = None,  # a folder, or one per drive
@@ -93,7 +88,6 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         if max_grad_norm is not None and (not is_number(max_grad_norm) or not max_grad_norm >= 0):
             raise InvalidArgument(f"max_grad_norm is {max_grad_norm!r}; it must be at least 0")
         self._options = core_options(offload, nvme_path, host_bytes)
-        self._options["optimizer_name"] = self.algorithm
         self.max_grad_norm = max_grad_norm
         self.skip_nonfinite = skip_nonfinite
         self.grad_norm: float | None = None  # of the last step, before clipping; None: not measured
@@ -102,16 +96,13 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         self._in_use: object = None  # keeps alive what an engine may be at work on
         self._is_open = False
 
-        if weight_decay is None:
-            weight_decay = 0.01 if self.decoupled_weight_decay else 0.0
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        defaults |= self._fixed_settings()
+        defaults = {**settings, **self.algorithm.fixed, **self.algorithm.schemes}
         unknown = torch_settings.keys() - defaults.keys()
         if unknown:
             raise TypeError(f"{type(self).__name__}() has no argument {min(unknown)!r}")
         super().__init__(params, defaults | torch_settings)
-        for number in range(len(self.param_groups)):
-            self._check_new_group(number)
+        for number, group in enumerate(self.param_groups):
+            self.algorithm.check_new_group(number, group)
         self._open(entry for entry in self._entries() if entry.param.requires_grad)
         self._close = weakref.finalize(self, close_cores, self._cores, os.getpid())  # also at exit
         self._is_open = True
@@ -123,7 +114,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         number = len(self.param_groups) - 1
         try:
             self._check_open("add_param_group()")
-            self._check_new_group(number)
+            self.algorithm.check_new_group(number, self.param_groups[number])
             new = (e for e in self._entries() if e.group == number and e.param.requires_grad)
             self._open(new)
         except BaseException:
@@ -139,12 +130,13 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for number, group in enumerate(self.param_groups):
-            self._check_settings(number, group)
+            self.algorithm.check_settings(number, group)
         entries = [entry for entry in self._entries() if entry.param.grad is not None]
         gradients = {entry.param: gradient_of(entry) for entry in entries}
         self._open(entries)
         for param in gradients:
             self._check_memory(param)
+        self._check_moments(entries)
         for param in gradients:
             self._refresh_master(param)
         self._update(gradients)
@@ -175,33 +167,6 @@ class OffloadedOptimizer(torch.optim.Optimizer):
 
     # ---- Groups and their parameters
 
-    def _fixed_settings(self) -> dict:
-        decoupled = {"decoupled_weight_decay": self.decoupled_weight_decay}
-        return ARITHMETIC_SETTINGS | SCHEME_SETTINGS | decoupled
-
-    def _check_settings(self, number: int, group: Mapping) -> None:
-        for setting, value in self._fixed_settings().items():
-            if group.get(setting, value) != value:
-                raise Unsupported(
-                    f"{setting}={group[setting]!r} in parameter group {number}: "
-                    f"{type(self).__name__} has no such setting"
-                )
-
-    def _check_new_group(self, number: int) -> None:
-        """What torch checks of a group at construction only: a scheduler may set anything."""
-        group = self.param_groups[number]
-        self._check_settings(number, group)
-        for setting in ("lr", "eps", "weight_decay"):
-            if not float(group[setting]) >= 0:
-                raise InvalidArgument(
-                    f"{setting}={group[setting]!r} in parameter group {number}; it must be >= 0"
-                )
-        betas = group["betas"]
-        if len(betas) != 2 or not all(0 <= float(beta) < 1 for beta in betas):
-            raise InvalidArgument(
-                f"betas={betas!r} in parameter group {number}; they must be two in [0, 1)"
-            )
-
     def _entries(self) -> Iterator[Entry]:
         """All parameters, each once."""
         seen = set()
@@ -228,13 +193,24 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             options["host_bytes"] -= sum(core.plan()["host_bytes"] for core in self._cores)
             if options["host_bytes"] <= 0:
                 raise OutOfMemory("host_bytes: nothing is left for more parameters: raise it")
+        needs_moments = any(
+            self.algorithm.needs_moments(self.param_groups[entry.group]) for entry in entries
+        )
+        options["optimizer_name"] = self.algorithm.core_name(needs_moments)
+        moments = self.algorithm.moments if needs_moments else {}
+        counts_moments = not self.algorithm.name_without_momentum
         buckets = cut_buckets(entries)
         specs = [bucket_spec(f"bucket {i}", bucket) for i, bucket in enumerate(buckets)]
         core = CoreEngine(specs, options)
         self._cores.append(core)
         placed = (entry for bucket in buckets for entry in bucket)
         for id, entry in enumerate(placed):
-            self._records[entry.param] = Record(core, id, entry.name, memory_of(entry.param))
+            memory = memory_of(entry.param)
+            self._records[entry.param] = Record(
+                core, id, entry.name, memory, moments, counts_moments
+            )
+            if self._initial_moment() != 0:
+                self._reset_moments(entry.param)
 
     def _check_memory(self, param: Tensor) -> None:
         record = self._records[param]
@@ -243,6 +219,19 @@ class OffloadedOptimizer(torch.optim.Optimizer):
                 f"parameter {record.name} is in other memory than when it was given to the "
                 "optimizer (param.data was assigned, or the model was moved): make a new optimizer"
             )
+
+    def _check_moments(self, entries: Iterable[Entry]) -> None:
+        """Those whose settings ask for moments have them, and count the updates of them."""
+        for entry in entries if self.algorithm.name_without_momentum else ():
+            record = self._records[entry.param]
+            needs_moments = self.algorithm.needs_moments(self.param_groups[entry.group])
+            if needs_moments and not record.moments:
+                raise InvalidArgument(_no_buffer(entry))
+            if needs_moments and not record.counts_moments:
+                record.core.set_update_count(record.id, 0)
+                record.counts_moments = True
+            elif not needs_moments and record.counts_moments:
+                record.counts_moments = self._update_count(entry.param) > 0
 
     def _check_open(self, what: str) -> None:
         if not self._close.alive:
@@ -306,8 +295,8 @@ class OffloadedOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def state_dict(self) -> dict:
-        """torch's layout, in memory; bf16 parameters have a "master" besides, which torch keeps
-        and ignores."""
+        """torch's layout, in memory. Besides, bf16 parameters have a "master" and all a "step",
+        which torch keeps and ignores."""
         self._check_open("state_dict()")
         entries = [e for e in self._entries() if e.param in self._records]
         entries = [e for e in entries if self._update_count(e.param) > 0]
@@ -321,8 +310,8 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         try:
             for entry in entries:
                 state = {"step": torch.tensor(float(self._update_count(entry.param)))}
-                for role in self._roles(entry.param):
-                    state[role] = self._read(entry.param, role)
+                for role, key in self._roles(entry.param).items():
+                    state[key] = self._read(entry.param, role)
                 self.state[entry.param] = state
             return super().state_dict()
         finally:
@@ -338,8 +327,8 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         # run innermost: after the user's that change the state, before those that look at it.
         def take(_, given: dict) -> dict:
             loaded.extend(self._match(given))
-            fixed = self._fixed_settings()
-            groups = [{**fixed, **group, **SCHEME_SETTINGS} for group in given["param_groups"]]
+            fixed, schemes = self.algorithm.fixed, self.algorithm.schemes
+            groups = [{**fixed, **group, **schemes} for group in given["param_groups"]]
             return {**given, "state": {}, "param_groups": groups}
 
         def put(_) -> None:
@@ -360,34 +349,61 @@ class OffloadedOptimizer(torch.optim.Optimizer):
     def _match(self, given: dict) -> list[tuple[Entry, Mapping | None]]:
         """Each parameter with its share of a state_dict, all checked. That the groups are as many
         and as long as ours, torch checks next."""
-        for number, group in enumerate(given["param_groups"]):
-            self._check_settings(number, {**group, **SCHEME_SETTINGS})
-        keys = [key for group in given["param_groups"] for key in group["params"]]
+        groups = given["param_groups"]
+        for number, group in enumerate(groups):
+            self.algorithm.check_settings(number, {**group, **self.algorithm.schemes})
+        keys = [key for group in groups for key in group["params"]]
         params = [param for group in self.param_groups for param in group["params"]]
         states = {p: given["state"].get(key) for p, key in zip(params, keys, strict=False)}
         matched = [(entry, states.get(entry.param)) for entry in self._entries()]
         for entry, state in matched:
             if state is not None:
-                check_state(entry, state)
+                check_state(entry, state, self.algorithm)
             if entry.param in self._records:
                 self._check_memory(entry.param)
+                needs_moments = self._moments_in(state) or any(
+                    self.algorithm.needs_moments(group)
+                    for number, group in enumerate(groups)
+                    if number == entry.group
+                )
+                if needs_moments and not self._records[entry.param].moments:
+                    raise InvalidArgument(f"load_state_dict(): {_no_buffer(entry)}")
         return matched
 
     def _load(self, param: Tensor, state: Mapping | None) -> None:
         if param not in self._records:
             return
         record = self._records[param]
-        for role in MOMENTS:
-            self._write(param, role, torch.zeros(()) if state is None else state[role])
-        record.core.set_update_count(record.id, 0 if state is None else int(state["step"]))
+        self._reset_moments(param)
+        has_moments = self._moments_in(state)
+        for role, key in record.moments.items() if state is not None and has_moments else ():
+            self._write(param, role, state[key])
+        count = 0 if state is None else int(state.get("step", has_moments))
+        record.core.set_update_count(record.id, count)
+        record.counts_moments = has_moments or not self.algorithm.name_without_momentum
         record.seen_version = None
         if state is not None and "master" in state and param.dtype != torch.float32:
             self._write(param, "master", state["master"])
             record.seen_version = -1  # the weights may be loaded after us: step() will compare
 
-    def _roles(self, param: Tensor) -> tuple[str, ...]:
-        has_master = param.dtype != torch.float32 and self._records[param].seen_version is not None
-        return (*MOMENTS, "master") if has_master else MOMENTS
+    def _moments_in(self, state: Mapping | None) -> bool:
+        keys = self.algorithm.moments.values()
+        return state is not None and any(state.get(key) is not None for key in keys)
+
+    def _initial_moment(self) -> float:
+        return float(self.defaults.get("initial_accumulator_value", 0.0))
+
+    def _reset_moments(self, param: Tensor) -> None:
+        for role in self._records[param].moments:
+            self._write(param, role, torch.tensor(self._initial_moment()))
+
+    def _roles(self, param: Tensor) -> dict[str, str]:
+        """The core's name of each tensor of its state -> the key that it has in ours."""
+        record = self._records[param]
+        roles = dict(record.moments) if record.counts_moments else {}
+        if param.dtype != torch.float32 and record.seen_version is not None:
+            roles["master"] = "master"
+        return roles
 
     def _update_count(self, param: Tensor) -> int:
         record = self._records[param]
@@ -408,16 +424,8 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         raise Unsupported(f"{type(self).__name__} cannot be copied or pickled: use state_dict()")
 
 
-class AdamW(OffloadedOptimizer):
-    """torch.optim.AdamW with its state on `offload`: "cpu", "nvme", their shares, or an
-    OffloadConfig."""
-
-    algorithm = "adamw"
-    decoupled_weight_decay = True
-
-
-class Adam(OffloadedOptimizer):
-    """torch.optim.Adam with its state on `offload`: weight decay is added to the gradient."""
-
-    algorithm = "adam"
-    decoupled_weight_decay = False
+def _no_buffer(entry: Entry) -> str:
+    return (
+        f"parameter {entry.name} has no momentum buffer, as its group had momentum=0 when the "
+        "optimizer was made: make it with the momentum"
+    )
