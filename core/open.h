@@ -28,8 +28,8 @@ struct OpenRequest {
   EngineOptions engine;
 };
 
-// What the plan needs to know of the rest of the request: `threads`, and what drives of usual speed
-// keep in flight. open_engine() plans with it.
+// What the plan needs to know of the rest of the request: `threads`, the moments that the optimizer
+// keeps, and what drives of usual speed keep in flight. open_engine() plans with it.
 PlanRequest resolved_plan(const OpenRequest& request);
 
 // Plans, checks every budget and path, allocates, writes the swap files once, and starts.

@@ -13,6 +13,7 @@
 #include "core/sim/trace.h"
 #include "optim/gradient_math.h"
 #include "optim/optimizers.h"
+#include "optim/state_codec.h"
 #include "tiers/hbm_tier.h"
 #include "tiers/host_tier.h"
 #include "tiers/nvme_tier.h"
@@ -94,7 +95,7 @@ class Rank {
           nvme_, NvmeTier::open(paths, home_bytes(TierKind::kNvme), arena.last(kBlockBytes), clock_,
                                 options, {}, &workers_));
     }
-    EnginePorts ports{clock_, device_, group_.rank(rank_), workers_, *optimizer_, math_};
+    EnginePorts ports{clock_, device_, group_.rank(rank_), workers_, *optimizer_, math_, codec_};
     ports.tiers = {hbm_.get(), host_.get(), nvme_.get()};
     ports.slots = slots;
     ports.gradients = hbm.subspan(home_bytes(TierKind::kHbm), plan.gradient.total_bytes());
@@ -270,6 +271,7 @@ class Rank {
   SimWorkers workers_;
   std::unique_ptr<Optimizer> optimizer_;
   HighwayGradientMath math_;
+  HighwayStateCodec codec_;
   std::vector<std::unique_ptr<SimIoQueue>> disks_;
   std::unique_ptr<HbmTier> hbm_;
   std::unique_ptr<HostTier> host_;

@@ -21,6 +21,7 @@
 #include "core/sim/sim_workers.h"
 #include "optim/gradient_math.h"
 #include "optim/scalar_adam.h"
+#include "optim/state_codec.h"
 #include "tiers/host_tier.h"
 
 // What a stuck engine, or a tier on a dead drive, owns is leaked on purpose: hardware may still be
@@ -69,7 +70,7 @@ class SmallWorld : public EngineWorld {
     const HostSpan arena = device_.allocate_pinned(plan.arena_bytes()).value();
     const uint64_t home_bytes = plan.home_bytes[static_cast<size_t>(TierKind::kHost)];
     host_.emplace(arena.first(home_bytes));
-    EnginePorts ports{shared.clock, device_, group_.rank(0), workers_, optimizer_, math_};
+    EnginePorts ports{shared.clock, device_, group_.rank(0), workers_, optimizer_, math_, codec_};
     ports.tiers = {nullptr, &*host_, nullptr};
     ports.slots = arena.subspan(home_bytes);
     EngineOptions options;
@@ -87,6 +88,7 @@ class SmallWorld : public EngineWorld {
   SimWorkers workers_;
   ScalarAdam optimizer_{"adamw", WeightDecay::kDecoupled};
   ScalarGradientMath math_;
+  ScalarStateCodec codec_;
   std::optional<HostTier> host_;
   std::unique_ptr<Engine> engine_;
 };
