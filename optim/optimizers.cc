@@ -2,29 +2,24 @@
 
 #include <string>
 
-#include "optim/highway_adam.h"
-#include "optim/scalar_adam.h"
+#include "optim/rule_optimizer.h"
 
 namespace zoffload {
-namespace {
 
-using Made = std::unique_ptr<Optimizer>;
+OptimizerRule adamw_rule();  // adam.cc
+OptimizerRule adam_rule();
+
+namespace {
 
 struct Row {
   std::string_view name;
-  Made (*make)(std::string_view name);
+  std::string_view oracle;
+  OptimizerRule (*rule)();
 };
 
-template <typename Kind, WeightDecay kDecay>
-Made make(std::string_view name) {
-  return std::make_unique<Kind>(name, kDecay);
-}
-
 constexpr Row kOptimizers[] = {
-    {"adamw", make<HighwayAdam, WeightDecay::kDecoupled>},
-    {"adam", make<HighwayAdam, WeightDecay::kL2>},
-    {"scalar_adamw", make<ScalarAdam, WeightDecay::kDecoupled>},
-    {"scalar_adam", make<ScalarAdam, WeightDecay::kL2>},
+    {"adamw", "scalar_adamw", adamw_rule},
+    {"adam", "scalar_adam", adam_rule},
 };
 
 }  // namespace
@@ -32,14 +27,19 @@ constexpr Row kOptimizers[] = {
 std::vector<std::string_view> optimizer_names() {
   std::vector<std::string_view> names;
   for (const Row& row : kOptimizers) names.push_back(row.name);
+  for (const Row& row : kOptimizers) names.push_back(row.oracle);
   return names;
 }
 
 Result<std::unique_ptr<Optimizer>> make_optimizer(std::string_view name) {
-  std::string known;
+  using Made = std::unique_ptr<Optimizer>;
   for (const Row& row : kOptimizers) {
-    if (row.name == name) return row.make(row.name);
-    known += (known.empty() ? "" : ", ") + std::string(row.name);
+    if (row.name == name) return Made(std::make_unique<TiledOptimizer>(row.name, row.rule()));
+    if (row.oracle == name) return Made(std::make_unique<ScalarOptimizer>(row.oracle, row.rule()));
+  }
+  std::string known;
+  for (std::string_view one : optimizer_names()) {
+    known += (known.empty() ? "" : ", ") + std::string(one);
   }
   return Status(Code::kInvalidArgument,
                 "optimizer '" + std::string(name) + "' is unknown; known are " + known);

@@ -1,5 +1,6 @@
-// The table of optimizers, by name. Adding one is its file, a row in optimizers.cc, and nothing
-// else: the conformance suite runs over the table. "scalar_x" is the oracle of "x".
+// The table of optimizers, by name. Adding one is the file of its rule (adam.cc is the model), a
+// row in optimizers.cc, and nothing else: formats are no business of a rule, and the conformance
+// suite runs over the table. "scalar_x" is the oracle of "x".
 #pragma once
 
 #include <memory>

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/sim/sim_clock.h"
@@ -20,7 +21,7 @@
 #include "core/sim/sim_device.h"
 #include "core/sim/sim_workers.h"
 #include "optim/gradient_math.h"
-#include "optim/scalar_adam.h"
+#include "optim/optimizers.h"
 #include "optim/state_codec.h"
 #include "tiers/host_tier.h"
 
@@ -70,7 +71,7 @@ class SmallWorld : public EngineWorld {
     const HostSpan arena = device_.allocate_pinned(plan.arena_bytes()).value();
     const uint64_t home_bytes = plan.home_bytes[static_cast<size_t>(TierKind::kHost)];
     host_.emplace(arena.first(home_bytes));
-    EnginePorts ports{shared.clock, device_, group_.rank(0), workers_, optimizer_, math_, codec_};
+    EnginePorts ports{shared.clock, device_, group_.rank(0), workers_, *optimizer_, math_, codec_};
     ports.tiers = {nullptr, &*host_, nullptr};
     ports.slots = arena.subspan(home_bytes);
     EngineOptions options;
@@ -86,7 +87,7 @@ class SmallWorld : public EngineWorld {
   SimDevice device_;
   SimGroup group_;
   SimWorkers workers_;
-  ScalarAdam optimizer_{"adamw", WeightDecay::kDecoupled};
+  const std::unique_ptr<Optimizer> optimizer_ = std::move(*make_optimizer("scalar_adamw"));
   ScalarGradientMath math_;
   ScalarStateCodec codec_;
   std::optional<HostTier> host_;

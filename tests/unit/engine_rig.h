@@ -18,7 +18,7 @@
 #include "core/sim/sim_disk.h"
 #include "core/sim/sim_workers.h"
 #include "optim/gradient_math.h"
-#include "optim/scalar_adam.h"
+#include "optim/optimizers.h"
 #include "optim/state_codec.h"
 #include "tiers/hbm_tier.h"
 #include "tiers/host_tier.h"
@@ -56,7 +56,7 @@ class RigRank {
                                        clock, nvme_options, {}, &workers_)
                             .value());
     }
-    EnginePorts ports{clock, device_, communicator, workers_, optimizer_, math_, codec_};
+    EnginePorts ports{clock, device_, communicator, workers_, *optimizer_, math_, codec_};
     ports.tiers = {hbm_.get(), host_.get(), nvme_.get()};
     ports.slots =
         arena.subspan(bytes(TierKind::kHost), plan.arena_bytes() - bytes(TierKind::kHost));
@@ -160,7 +160,7 @@ class RigRank {
   SimDevice device_;
   SimWorkers workers_;
   SimIoQueue disk_;
-  ScalarAdam optimizer_{"adamw", WeightDecay::kDecoupled};
+  const std::unique_ptr<Optimizer> optimizer_ = std::move(*make_optimizer("scalar_adamw"));
   ScalarGradientMath math_;
   ScalarStateCodec codec_;
   std::unique_ptr<HbmTier> hbm_;

@@ -3,13 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "core/base/bf16.h"
 #include "core/sim/random.h"
 #include "optim/gradient_math.h"
-#include "optim/scalar_adam.h"
+#include "optim/optimizers.h"
 
 namespace zoffload {
 namespace {
@@ -92,7 +94,7 @@ TEST(GradientJob, AssignsThenAccumulates) {
 // Goal: an update steps the pieces it was given and no other element. Method: two pieces with a
 // gap, against the optimizer itself.
 TEST(UpdateJob, StepsItsPieces) {
-  const ScalarAdam adam("adamw", WeightDecay::kDecoupled);
+  const std::unique_ptr<Optimizer> adam = std::move(*make_optimizer("scalar_adamw"));
   const Hyper hyper{0.1, 0.9, 0.99, 1e-8, 0.1};
   std::vector<float> master = random_floats(12, 2), grad = random_floats(12, 3);
   std::vector<float> exp_avg(12), exp_avg_sq(12);
@@ -106,12 +108,12 @@ TEST(UpdateJob, StepsItsPieces) {
     view.grad = bytes_of(grad).subspan(begin * 4, 16);
     return view;
   };
-  UpdateJob job(adam, 0.5f);
+  UpdateJob job(*adam, 0.5f);
   job.add({view(master, exp_avg, exp_avg_sq, 0), hyper, 1});
   job.add({view(master, exp_avg, exp_avg_sq, 8), hyper, 7});
   job.run();
-  adam.update(view(expected, expected_avg, expected_avg_sq, 0), hyper, 0.5f, 1);
-  adam.update(view(expected, expected_avg, expected_avg_sq, 8), hyper, 0.5f, 7);
+  adam->update(view(expected, expected_avg, expected_avg_sq, 0), hyper, 0.5f, 1);
+  adam->update(view(expected, expected_avg, expected_avg_sq, 8), hyper, 0.5f, 7);
   EXPECT_EQ(master, expected);
   EXPECT_EQ(exp_avg, expected_avg);
   EXPECT_EQ(exp_avg_sq, expected_avg_sq);
@@ -120,11 +122,11 @@ TEST(UpdateJob, StepsItsPieces) {
 // Goal: a parameter that was not loaded is rounded from its master before the pieces step, so that
 // what does not step is right too. Method: garbage, one piece in front.
 TEST(UpdateJob, RefreshesTheWholeParameterFirst) {
-  const ScalarAdam adam("adamw", WeightDecay::kDecoupled);
+  const std::unique_ptr<Optimizer> adam = std::move(*make_optimizer("scalar_adamw"));
   const ScalarGradientMath math;
   std::vector<float> master = {1, 2, 3, 4}, exp_avg(4), exp_avg_sq(4), grad(4, 1.0f);
   std::vector<uint16_t> param(4, 0xdead);
-  UpdateJob job(adam, 1);
+  UpdateJob job(*adam, 1);
   job.refresh(math, bytes_of(master), bytes_of(param));
   UpdateView view;
   view.master = std::span(master).first(2);
