@@ -373,10 +373,13 @@ Scenario draw(uint64_t seed) {
     bucket.name = "block" + std::to_string(b);
     bucket.dtype = random.chance(0.5) ? DType::kBFloat16 : DType::kFloat32;
     bucket.trainable = !random.chance(0.1);
+    const auto formats = state_format_names();
+    const uint64_t format = Random(seed).fork(1000 + b).below(formats.size());
+    bucket.format = state_format_named(formats[format]).value();
     const auto param_count = 1 + random.below(4);
     for (uint64_t p = 0; p < param_count; ++p) {
       const uint64_t sizes[] = {0, 1, 31, 1000 + random.below(3000), 9000 + random.below(20000)};
-      bucket.params.push_back({"p" + std::to_string(p),
+      bucket.params.push_back({bucket.name + ".p" + std::to_string(p),
                                sizes[random.below(5)],
                                static_cast<uint32_t>(random.below(2)),
                                {}});
