@@ -29,6 +29,7 @@ from .errors import InvalidArgument, Unsupported, unavailable
 from .gradients import Gradients
 from .hooks import Hooks
 from .residency import Residency, give_back_freed_memory
+from .state_formats import FormatRules, compile_rule
 from .zero import Home
 
 logger = logging.getLogger("zoffload")
@@ -138,7 +139,9 @@ class Engine:
         groups = {p: i for i, group in enumerate(optimizer.param_groups) for p in group["params"]}
         check_groups(module, groups)
         dtype = torch.bfloat16 if config.dtype == "bf16" else torch.float32
-        self._cut = cut_module(module, groups, dtype)
+        rules = format_rules(config)
+        self._cut = cut_module(module, groups, dtype, rules.format_of)
+        rules.warn_of_unused(stacklevel=3)
         specs = [bucket.spec() for bucket in self._cut.buckets]
         self._core = _core.Engine(specs, core_options(config, optimizer.name))
         self._residency = Residency(self._core, self._cut)
@@ -315,15 +318,23 @@ def check_groups(module: nn.Module, groups: Mapping[nn.Parameter, int]) -> None:
             )
 
 
+def format_rules(config: _core.Config) -> FormatRules:
+    rules = [
+        compile_rule(f"zoffload.rules[{number}].params", pattern, format)
+        for number, (pattern, format) in enumerate(config.rules)
+    ]
+    return FormatRules(config.state_format, tuple(rules))
+
+
 def core_options(config: _core.Config, optimizer_name: str) -> dict:
     """The config's share that the core wants to know."""
-    bytes_per_element = 12  # of optimizer state: a master and two moments in fp32
     return {
         "params": config.params,
         "optimizer": config.optimizer,
         "host_bytes": config.host_bytes,
         "device_bytes": config.device_bytes,
-        "subgroup_bytes": min(config.subgroup_bytes, config.sub_group_numel * bytes_per_element),
+        "subgroup_bytes": config.subgroup_bytes,
+        "subgroup_numel": config.sub_group_numel,
         "threads": config.threads,
         "prefetch": config.prefetch,
         "micro_steps": config.gradient_accumulation_steps,
@@ -385,14 +396,13 @@ def make_optimizer(
     return ZeroOptimizer(client.param_groups, config, "adamw" if decoupled else "adam")
 
 
-def warn_of_frozen(module: nn.Module, dtype: str) -> None:
+def warn_of_frozen(module: nn.Module) -> None:
     """Everything is given to the optimizer, though some is perhaps never trained."""
     frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
-    state_bytes = frozen * (12 if dtype == "bf16" else 8)  # two moments; a master besides
     if frozen > 0:
         warnings.warn(
-            f"{state_bytes} bytes of optimizer state are reserved for parameters that are frozen "
-            "now: give model_parameters= without them if they stay so",
+            f"optimizer state is reserved for {frozen} elements of parameters that are frozen now: "
+            "give model_parameters= without them if they stay so",
             stacklevel=3,
         )
 
@@ -431,7 +441,7 @@ def initialize(
     parsed = read_config(config, args)
     zero_optimizer = make_optimizer(optimizer, model, model_parameters, parsed)
     if model_parameters is None and not isinstance(optimizer, torch.optim.Optimizer):
-        warn_of_frozen(model, parsed.dtype)
+        warn_of_frozen(model)
     engine = Engine(model, zero_optimizer, parsed)
     engine.training_dataloader = make_dataloader(training_data, parsed, collate_fn)
     is_factory = callable(lr_scheduler) and not hasattr(lr_scheduler, "step")

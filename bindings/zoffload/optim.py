@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,7 +24,18 @@ from torch import Tensor
 from ._core import Engine as CoreEngine
 from .core_args import close_cores, hypers_of
 from .errors import InvalidArgument, OutOfMemory, Unsupported
-from .placement import Bytes, OffloadConfig, Paths, Placement, Plan, core_options, is_number
+from .placement import (
+    Bytes,
+    OffloadConfig,
+    Paths,
+    Placement,
+    Plan,
+    core_options,
+    is_number,
+    parse_rules,
+)
+from .records import Record
+from .state_formats import FormatRules, asks_for_split, parse_state_dtype
 from .user_tensors import (
     MOMENTS,
     Entry,
@@ -44,19 +55,6 @@ ARITHMETIC_SETTINGS = {"amsgrad": False, "maximize": False}
 SCHEME_SETTINGS = {"foreach": None, "capturable": False, "differentiable": False, "fused": None}
 
 
-@dataclass(eq=False)
-class Record:
-    """A parameter that has state, and its memory as its engine knows it."""
-
-    core: CoreEngine
-    id: int  # the core's ParamId
-    name: str
-    memory: tuple  # of memory_of(): not to change
-    # bf16 only: the param's _version when its master was last known to be right. None: the master
-    # is to become what the param is.
-    seen_version: int | None = None
-
-
 # ---- The optimizer -------------------------------------------------------------------------------
 
 
@@ -67,6 +65,9 @@ class OffloadedOptimizer(torch.optim.Optimizer):
     add_param_group(), or, if it was frozen then, in the first step() in which it has a gradient.
     Each of these opens one engine. bf16 parameters have a master in fp32; edits of them in place,
     between steps, are found by torch's version counter, which `param.data` bypasses.
+
+    How state is stored is fixed then too: by OffloadConfig.rules, else by the group's
+    "state_dtype", else by the argument. See docs/state-formats.md.
     """
 
     algorithm: str  # the core's name of it
@@ -83,13 +84,16 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         offload: Placement | OffloadConfig = "cpu",
         nvme_path: Paths | None = None,  # a folder, or one per drive
         host_bytes: Bytes | None = None,  # a hard budget
-        state_dtype: torch.dtype = torch.float32,
+        state_dtype: torch.dtype | str = torch.float32,  # of the moments, or a format's name
         max_grad_norm: float | None = None,  # clip by the global norm, inside step()
         skip_nonfinite: bool = False,  # do nothing in steps in which a gradient is not finite
         **torch_settings: Any,
     ):
-        if state_dtype != torch.float32:
-            raise Unsupported(f"state_dtype is {state_dtype}: this version has torch.float32 only")
+        rules = offload.rules if isinstance(offload, OffloadConfig) else ()
+        default_format = parse_state_dtype("state_dtype", state_dtype)
+        self._format_rules = FormatRules(default_format, parse_rules("rules", rules))
+        self._formats: dict[Tensor, str] = {}
+        self._group_dtypes: list[Any] = []  # their state_dtype, as it was given
         if max_grad_norm is not None and (not is_number(max_grad_norm) or not max_grad_norm >= 0):
             raise InvalidArgument(f"max_grad_norm is {max_grad_norm!r}; it must be at least 0")
         self._options = core_options(offload, nvme_path, host_bytes)
@@ -112,6 +116,12 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         super().__init__(params, defaults | torch_settings)
         for number in range(len(self.param_groups)):
             self._check_new_group(number)
+        self._format_rules.warn_of_unused(stacklevel=2)
+        if asks_for_split(self._formats.values()) and not any(
+            asks_for_split([format]) and param.dtype == torch.bfloat16
+            for param, format in self._formats.items()
+        ):
+            warnings.warn("state_dtype: no parameter is bf16, so that none is split", stacklevel=2)
         self._open(entry for entry in self._entries() if entry.param.requires_grad)
         self._close = weakref.finalize(self, close_cores, self._cores, os.getpid())  # also at exit
         self._is_open = True
@@ -128,6 +138,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             self._open(new)
         except BaseException:
             self.param_groups.pop()
+            del self._group_dtypes[number:]
             raise
 
     @torch.no_grad()
@@ -140,13 +151,18 @@ class OffloadedOptimizer(torch.optim.Optimizer):
                 loss = closure()
         for number, group in enumerate(self.param_groups):
             self._check_settings(number, group)
+            if group.get("state_dtype") != self._group_dtypes[number]:
+                raise InvalidArgument(
+                    f"state_dtype of parameter group {number} was changed: it is fixed; load the "
+                    "state_dict() into a new optimizer"
+                )
         entries = [entry for entry in self._entries() if entry.param.grad is not None]
         gradients = {entry.param: gradient_of(entry) for entry in entries}
         self._open(entries)
         for param in gradients:
             self._check_memory(param)
         for param in gradients:
-            self._refresh_master(param)
+            self._records[param].refresh_master(param)
         self._update(gradients)
         return loss
 
@@ -201,6 +217,22 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             raise InvalidArgument(
                 f"betas={betas!r} in parameter group {number}; they must be two in [0, 1)"
             )
+        self._choose_formats(number)
+
+    def _choose_formats(self, number: int) -> None:
+        group = self.param_groups[number]
+        given, names = group.get("state_dtype"), group.get("param_names")
+        own = None
+        if given is not None:
+            own = parse_state_dtype(f"state_dtype in parameter group {number}", given)
+        if self._format_rules.rules and not names:
+            raise InvalidArgument(
+                f"rules: the parameters of group {number} have no names: pass named_parameters()"
+            )
+        for param, name in zip(group["params"], names or [""] * len(group["params"]), strict=True):
+            if param not in self._records:
+                self._formats[param] = self._format_rules.format_of(name, own)
+        self._group_dtypes.append(given)
 
     def _entries(self) -> Iterator[Entry]:
         """All parameters, each once."""
@@ -212,7 +244,8 @@ class OffloadedOptimizer(torch.optim.Optimizer):
                     continue
                 seen.add(param)
                 name = names[i] if names else f"{i} of group {number}"
-                yield Entry(number, f"{name} (shape {tuple(param.shape)})", param)
+                label = f"{name} (shape {tuple(param.shape)})"
+                yield Entry(number, label, param, self._formats[param])
 
     def _open(self, entries: Iterable[Entry]) -> None:
         """Opens an engine for those that have no state yet."""
@@ -234,7 +267,8 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         self._cores.append(core)
         placed = (entry for bucket in buckets for entry in bucket)
         for id, entry in enumerate(placed):
-            self._records[entry.param] = Record(core, id, entry.name, memory_of(entry.param))
+            memory = memory_of(entry.param)
+            self._records[entry.param] = Record(core, id, entry.name, memory, entry.format)
 
     def _check_memory(self, param: Tensor) -> None:
         record = self._records[param]
@@ -289,25 +323,12 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             torch.autograd.graph.increment_version(param)
             self._records[param].seen_version = param._version
 
-    def _refresh_master(self, param: Tensor) -> None:
-        """An edited element's master becomes what the param is; the others keep theirs."""
-        record = self._records[param]
-        if param.dtype == torch.float32 or record.seen_version == param._version:
-            return
-        if record.seen_version is None:
-            record.core.write_state(record.id, "param", param.data_ptr())
-        else:
-            master = self._read(param, "master")
-            same = master.bfloat16().view(torch.int16) == param.view(torch.int16)
-            self._write(param, "master", torch.where(same, master, param.float()))
-        record.seen_version = param._version
-
     # ---- State
 
     @torch.no_grad()
     def state_dict(self) -> dict:
-        """torch's layout, in memory; bf16 parameters have a "master" besides, which torch keeps
-        and ignores."""
+        """torch's layout, in memory and in fp32 however it is stored; bf16 parameters have a
+        "master" besides, which torch keeps and ignores."""
         self._check_open("state_dict()")
         entries = [e for e in self._entries() if e.param in self._records]
         entries = [e for e in entries if self._update_count(e.param) > 0]
@@ -320,17 +341,24 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             )
         try:
             for entry in entries:
+                record = self._records[entry.param]
+                if record.reads_param:
+                    self._check_memory(entry.param)
+                    record.refresh_master(entry.param)
                 state = {"step": torch.tensor(float(self._update_count(entry.param)))}
                 for role in self._roles(entry.param):
-                    state[role] = self._read(entry.param, role)
+                    state[role] = record.read(entry.param, role)
                 self.state[entry.param] = state
-            return super().state_dict()
+            result = super().state_dict()
+            for group in result["param_groups"]:
+                group.pop("state_dtype", None)  # ours, not the state's
+            return result
         finally:
             self.state.clear()
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict) -> None:
-        """Takes the state of any placement, or of torch's optimizer of the same name."""
+        """Takes the state of any placement and format, or of torch's optimizer of the same name."""
         self._check_open("load_state_dict()")
         loaded: list[tuple[Entry, Mapping | None]] = []
 
@@ -340,6 +368,10 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             loaded.extend(self._match(given))
             fixed = self._fixed_settings()
             groups = [{**fixed, **group, **SCHEME_SETTINGS} for group in given["param_groups"]]
+            for group, state_dtype in zip(groups, self._group_dtypes, strict=False):
+                group.pop("state_dtype", None)
+                if state_dtype is not None:
+                    group["state_dtype"] = state_dtype
             return {**given, "state": {}, "param_groups": groups}
 
         def put(_) -> None:
@@ -378,31 +410,18 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             return
         record = self._records[param]
         for role in MOMENTS:
-            self._write(param, role, torch.zeros(()) if state is None else state[role])
+            record.write(param, role, torch.zeros(()) if state is None else state[role])
         record.core.set_update_count(record.id, 0 if state is None else int(state["step"]))
-        record.seen_version = None
-        if state is not None and "master" in state and param.dtype != torch.float32:
-            self._write(param, "master", state["master"])
-            record.seen_version = -1  # the weights may be loaded after us: step() will compare
+        record.load_master(param, state)
 
     def _roles(self, param: Tensor) -> tuple[str, ...]:
-        has_master = param.dtype != torch.float32 and self._records[param].seen_version is not None
+        record = self._records[param]
+        has_master = record.has_master and record.seen_version is not None
         return (*MOMENTS, "master") if has_master else MOMENTS
 
     def _update_count(self, param: Tensor) -> int:
         record = self._records[param]
         return record.core.update_count(record.id)
-
-    def _read(self, param: Tensor, role: str) -> Tensor:
-        value = torch.empty_like(param, dtype=torch.float32)  # the same strides
-        record = self._records[param]
-        record.core.read_state(record.id, role, value.data_ptr())
-        return value
-
-    def _write(self, param: Tensor, role: str, value: Tensor) -> None:
-        value = torch.empty_like(param, dtype=torch.float32).copy_(value)
-        record = self._records[param]
-        record.core.write_state(record.id, role, value.data_ptr())
 
     def __getstate__(self) -> dict:
         raise Unsupported(f"{type(self).__name__} cannot be copied or pickled: use state_dict()")
