@@ -45,6 +45,9 @@ BucketSpec bucket_from(const nb::dict& spec) {
   bucket.dtype = dtype == "fp32" ? DType::kFloat32 : DType::kBFloat16;
   bucket.trainable = option(spec, "trainable", true);
   bucket.in_place = option(spec, "in_place", false);
+  const auto format = state_format_named(option(spec, "format", std::string("fp32")));
+  raise_if_error(format.status());
+  bucket.format = *format;
   for (nb::handle item : nb::cast<nb::list>(spec["params"])) {
     using Param = std::tuple<std::string, uint64_t, uint32_t, uint64_t>;
     const auto [name, numel, group, address] = nb::cast<Param>(item);
@@ -64,6 +67,7 @@ OpenRequest request_from(const nb::list& buckets, const nb::dict& options) {
   request.plan.host_bytes = option(options, "host_bytes", request.plan.host_bytes);
   request.plan.device_bytes = option(options, "device_bytes", request.plan.device_bytes);
   request.plan.subgroup_bytes = option(options, "subgroup_bytes", request.plan.subgroup_bytes);
+  request.plan.subgroup_numel = option(options, "subgroup_numel", request.plan.subgroup_numel);
   request.plan.prefetch = option(options, "prefetch", request.plan.prefetch);
   request.plan.micro_steps = option(options, "micro_steps", request.plan.micro_steps);
   request.optimizer_name = option(options, "optimizer_name", request.optimizer_name);

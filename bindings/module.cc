@@ -1,6 +1,7 @@
 // The nanobind module zoffload._core.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -56,6 +57,14 @@ nb::tuple shares(const Placement& placement) {
   return nb::make_tuple(placement.hbm, placement.host, placement.nvme);
 }
 
+nb::list rules_of(const Config& config) {
+  nb::list rules;
+  for (const FormatRule& rule : config.rules) {
+    rules.append(nb::make_tuple(rule.params, state_format_name(rule.format)));
+  }
+  return rules;
+}
+
 // What the engine has to say goes to stderr: stdout is the user's.
 void set_up_log() {
   spdlog::set_default_logger(spdlog::stderr_color_mt("zoffload"));
@@ -84,6 +93,9 @@ void bind_config(nb::module_& module) {
       .def_ro("nesterov", &Config::nesterov)
       .def_ro("lr_decay", &Config::lr_decay)
       .def_ro("initial_accumulator_value", &Config::initial_accumulator_value)
+      .def_prop_ro("state_format",
+                   [](const Config& c) { return state_format_name(c.state_format); })
+      .def_prop_ro("rules", &rules_of)
       .def_ro("sub_group_numel", &Config::sub_group_numel)
       .def_ro("subgroup_bytes", &Config::subgroup_bytes)
       .def_prop_ro("params", [](const Config& c) { return shares(c.params); })
@@ -129,6 +141,7 @@ NB_MODULE(_core, module) {
         return *bytes;
       },
       "text"_a, "\"256MiB\" or \"2GB\" as a number of bytes.");
+  module.def("state_format_names", [] { return state_format_names(); });
   module.def("probe_path", &path_dict, "folder"_a, "What this folder's file system allows.");
   module.def("probe_uring", [] { return uring_dict(probe_uring()); });
   module.def(

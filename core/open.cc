@@ -13,6 +13,7 @@
 #include "cuda/huge_pages.h"
 #include "optim/gradient_math.h"
 #include "optim/optimizers.h"
+#include "optim/state_codec.h"
 #include "optim/tbb_workers.h"
 #include "tiers/hbm_tier.h"
 #include "tiers/host_tier.h"
@@ -48,6 +49,7 @@ class LocalWorld final : public EngineWorld {
   std::unique_ptr<TbbWorkers> workers_;
   std::unique_ptr<Optimizer> optimizer_;
   HighwayGradientMath math_;
+  HighwayStateCodec codec_;
   HostSpan arena_;  // host homes, then slots
   HostSpan slots_;  // the arena's part for slots and gradients
   DeviceSpan hbm_;  // HBM homes, then gradient slots
@@ -99,7 +101,8 @@ Result<std::unique_ptr<EngineWorld>> LocalWorld::make(const OpenRequest& request
   }
   w.communicator_ = InProcessGroup(1).rank(0, w.device_);
 
-  EnginePorts ports{w.clock_, w.device_, *w.communicator_, *w.workers_, *w.optimizer_, w.math_};
+  EnginePorts ports{w.clock_,      w.device_, *w.communicator_, *w.workers_,
+                    *w.optimizer_, w.math_,   w.codec_};
   ports.tiers = {w.hbm_tier_.get(), w.host_tier_.get(),
                  w.storage_ == nullptr ? nullptr : w.storage_->tier()};
   ports.slots = w.slots_;
@@ -117,12 +120,12 @@ PlanRequest resolved_plan(const OpenRequest& request) {
   PlanRequest plan = request.plan;
   const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
   plan.workers = request.threads == 0 ? cores : request.threads;
+  const auto optimizer = make_optimizer(request.optimizer_name);
+  if (optimizer.ok()) plan.moments = (*optimizer)->moments();  // else open_engine() says so
   if (plan.optimizer.nvme > 0) {
     plan.in_flight_bytes = std::min(
         kInFlightBytesMax, kInFlightBytes * std::max<size_t>(1, request.nvme_paths.size()));
   }
-  const auto optimizer = make_optimizer(request.optimizer_name);  // a wrong name fails at open
-  if (optimizer.ok()) plan.moments = (*optimizer)->moments();
   return plan;
 }
 

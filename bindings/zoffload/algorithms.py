@@ -30,8 +30,19 @@ class Algorithm:
     name_without_momentum: str = ""
     has_step: bool = True  # torch's state has a "step"; without it ours has one all the same
 
+    @property
+    def always_keeps(self) -> bool:
+        """Its moments, whatever the settings."""
+        return not self.name_without_momentum
+
+    def has_moments(self, state: Mapping | None) -> bool:
+        """Whether a parameter's share of a state_dict does."""
+        keys = self.moments.values()
+        return state is not None and any(state.get(key) is not None for key in keys)
+
     def needs_moments(self, group: Mapping) -> bool:
-        return not self.name_without_momentum or float(group["momentum"]) != 0
+        """Whether a group's settings do."""
+        return self.always_keeps or float(group["momentum"]) != 0
 
     def core_name(self, needs_moments: bool) -> str:
         return self.name if needs_moments else self.name_without_momentum

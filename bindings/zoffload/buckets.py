@@ -2,14 +2,14 @@
 
 A unit is a module that is gathered as a whole for its forward and backward: a transformer block.
 Units are the children of the outermost ModuleLists and Sequentials; all other parameters belong to
-the root, which stays gathered for a whole pass. A unit's parameters are stored in at most two
-buckets, those that are trained and those that never are. A tied parameter is stored once, and
-whoever uses it gathers the bucket that holds it.
+the root, which stays gathered for a whole pass. A unit's parameters are stored in one bucket for
+each format of their optimizer state, usually one, and one for those that are never trained. A tied
+parameter is stored once, and whoever uses it gathers the bucket that holds it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -105,6 +105,7 @@ class Bucket:
     name: str
     dtype: torch.dtype
     trainable: bool
+    format: str = "fp32"  # of the optimizer state
     records: list[Record] = field(default_factory=list)
     id: int = 0
     flat: Tensor = field(default_factory=lambda: torch.empty(0))
@@ -119,6 +120,7 @@ class Bucket:
             "name": self.name,
             "dtype": DTYPE_NAMES[self.dtype],
             "trainable": self.trainable,
+            "format": self.format,
             "params": params,
         }
 
@@ -202,8 +204,14 @@ def check_parameter(name: str, param: nn.Parameter) -> None:
         raise InvalidArgument(f"parameter {name} already belongs to an engine: destroy() it first")
 
 
-def cut_module(module: nn.Module, groups: Mapping[nn.Parameter, int], dtype: torch.dtype) -> Cut:
-    """`groups` maps each parameter to be trained, now or once unfrozen, to its group's number."""
+def cut_module(
+    module: nn.Module,
+    groups: Mapping[nn.Parameter, int],
+    dtype: torch.dtype,
+    format_of: Callable[[str], str] = lambda name: "fp32",
+) -> Cut:
+    """`groups` maps each parameter to be trained, now or once unfrozen, to its group's number;
+    `format_of` a parameter's name to the format of its optimizer state."""
     owners: dict[nn.Parameter, str] = {}
     blocks = list(find_blocks(module))
     names = dict(module.named_parameters(remove_duplicate=False))
@@ -214,15 +222,17 @@ def cut_module(module: nn.Module, groups: Mapping[nn.Parameter, int], dtype: tor
         for param in child.parameters():
             owners.setdefault(param, block)
 
-    found: dict[tuple[str, bool], Bucket] = {}
+    found: dict[tuple[str, str], Bucket] = {}
     homes: dict[nn.Parameter, Bucket] = {}
     for name, param in module.named_parameters():
         check_parameter(name, param)
         owner, trainable = owners[param], param in groups
-        if (owner, trainable) not in found:
-            label = owner if trainable else f"{owner} (not trained)"
-            found[owner, trainable] = Bucket(label, dtype, trainable)
-        homes[param] = found[owner, trainable]
+        format = format_of(name) if trainable else "fp32"
+        kind = format if trainable else "not trained"
+        if (owner, kind) not in found:
+            label = owner if kind == "fp32" else f"{owner} ({kind})"
+            found[owner, kind] = Bucket(label, dtype, trainable, format)
+        homes[param] = found[owner, kind]
         homes[param].records.append(Record(name, param, param.shape, groups.get(param, 0)))
 
     buckets = list(found.values())

@@ -31,6 +31,7 @@ from .errors import InvalidArgument, Unsupported, unavailable
 from .gradients import Gradients
 from .hooks import Hooks
 from .residency import Residency, give_back_freed_memory
+from .state_formats import FormatRules, compile_rule
 from .zero import Home
 
 logger = logging.getLogger("zoffload")
@@ -123,7 +124,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
         """At each step: whoever holds the groups may change them."""
         for number, group in enumerate(self.param_groups):
             self.algorithm.check_settings(number, {**group, **ALLOWED_SETTINGS})
-            if not self.algorithm.name_without_momentum or not self.algorithm.needs_moments(group):
+            if self.algorithm.always_keeps or not self.algorithm.needs_moments(group):
                 continue
             momentum = f"momentum={group['momentum']!r} in parameter group {number}"
             if not self.has_moments:
@@ -155,7 +156,9 @@ class Engine:
         groups = {p: i for i, group in enumerate(optimizer.param_groups) for p in group["params"]}
         check_groups(module, groups)
         dtype = torch.bfloat16 if config.dtype == "bf16" else torch.float32
-        self._cut = cut_module(module, groups, dtype)
+        rules = format_rules(config)
+        self._cut = cut_module(module, groups, dtype, rules.format_of)
+        rules.warn_of_unused(stacklevel=3)
         specs = [bucket.spec() for bucket in self._cut.buckets]
         self._core = _core.Engine(specs, core_options(config, optimizer.name))
         self._residency = Residency(self._core, self._cut, optimizer.moments)
@@ -341,15 +344,23 @@ def check_groups(module: nn.Module, groups: Mapping[nn.Parameter, int]) -> None:
             )
 
 
+def format_rules(config: _core.Config) -> FormatRules:
+    rules = [
+        compile_rule(f"zoffload.rules[{number}].params", pattern, format)
+        for number, (pattern, format) in enumerate(config.rules)
+    ]
+    return FormatRules(config.state_format, tuple(rules))
+
+
 def core_options(config: _core.Config, optimizer_name: str) -> dict:
     """The config's share that the core wants to know."""
-    bytes_per_element = 12  # of optimizer state: a master and two moments in fp32
     return {
         "params": config.params,
         "optimizer": config.optimizer,
         "host_bytes": config.host_bytes,
         "device_bytes": config.device_bytes,
-        "subgroup_bytes": min(config.subgroup_bytes, config.sub_group_numel * bytes_per_element),
+        "subgroup_bytes": config.subgroup_bytes,
+        "subgroup_numel": config.sub_group_numel,
         "threads": config.threads,
         "prefetch": config.prefetch,
         "micro_steps": config.gradient_accumulation_steps,
@@ -386,14 +397,13 @@ def read_config(config: dict | str | os.PathLike | None, args: Any) -> _core.Con
     return parsed
 
 
-def warn_of_frozen(module: nn.Module, dtype: str, moments: int) -> None:
+def warn_of_frozen(module: nn.Module) -> None:
     """Everything is given to the optimizer, though some is perhaps never trained."""
     frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
-    state_bytes = frozen * 4 * (moments + (dtype == "bf16"))  # a master besides
-    if state_bytes > 0:
+    if frozen > 0:
         warnings.warn(
-            f"{state_bytes} bytes of optimizer state are reserved for parameters that are frozen "
-            "now: give model_parameters= without them if they stay so",
+            f"optimizer state is reserved for {frozen} elements of parameters that are frozen now: "
+            "give model_parameters= without them if they stay so",
             stacklevel=3,
         )
 
@@ -433,7 +443,7 @@ def initialize(
     chosen = choose_optimizer(optimizer, model, model_parameters, parsed)
     zero_optimizer = ZeroOptimizer(*chosen, parsed)
     if model_parameters is None and not isinstance(optimizer, torch.optim.Optimizer):
-        warn_of_frozen(model, parsed.dtype, len(zero_optimizer.moments))
+        warn_of_frozen(model)
     engine = Engine(model, zero_optimizer, parsed)
     engine.training_dataloader = make_dataloader(training_data, parsed, collate_fn)
     is_factory = callable(lr_scheduler) and not hasattr(lr_scheduler, "step")

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,7 +25,18 @@ from ._core import Engine as CoreEngine
 from .algorithms import Algorithm
 from .core_args import close_cores, hypers_of
 from .errors import InvalidArgument, OutOfMemory, Unsupported
-from .placement import Bytes, OffloadConfig, Paths, Placement, Plan, core_options, is_number
+from .placement import (
+    Bytes,
+    OffloadConfig,
+    Paths,
+    Placement,
+    Plan,
+    core_options,
+    is_number,
+    parse_rules,
+)
+from .records import Record
+from .state_formats import FormatRules, asks_for_split, parse_state_dtype
 from .user_tensors import (
     Entry,
     bucket_spec,
@@ -38,24 +49,6 @@ from .user_tensors import (
     memory_of,
 )
 
-
-@dataclass(eq=False)
-class Record:
-    """A parameter that has state, and its memory as its engine knows it."""
-
-    core: CoreEngine
-    id: int  # the core's ParamId
-    name: str
-    memory: tuple  # of memory_of(): not to change
-    moments: Mapping[str, str]  # that its engine keeps: the core's role -> the key in torch's state
-    # Its update count is of updates that moved these. Only in SGD it may be of others, without
-    # momentum, after which torch starts the momentum as if they had not been.
-    counts_moments: bool
-    # bf16 only: the param's _version when its master was last known to be right. None: the master
-    # is to become what the param is.
-    seen_version: int | None = None
-
-
 # ---- The optimizer -------------------------------------------------------------------------------
 
 
@@ -66,6 +59,9 @@ class OffloadedOptimizer(torch.optim.Optimizer):
     add_param_group(), or, if it was frozen then, in the first step() in which it has a gradient.
     Each of these opens one engine. bf16 parameters have a master in fp32; edits of them in place,
     between steps, are found by torch's version counter, which `param.data` bypasses.
+
+    How state is stored is fixed then too: by OffloadConfig.rules, else by the group's
+    "state_dtype", else by the argument. See docs/state-formats.md.
     """
 
     algorithm: Algorithm
@@ -78,13 +74,16 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         offload: Placement | OffloadConfig = "cpu",
         nvme_path: Paths | None = None,  # a folder, or one per drive
         host_bytes: Bytes | None = None,  # a hard budget
-        state_dtype: torch.dtype = torch.float32,
+        state_dtype: torch.dtype | str = torch.float32,  # of the moments, or a format's name
         max_grad_norm: float | None = None,  # clip by the global norm, inside step()
         skip_nonfinite: bool = False,  # do nothing in steps in which a gradient is not finite
         **torch_settings: Any,
     ):
-        if state_dtype != torch.float32:
-            raise Unsupported(f"state_dtype is {state_dtype}: this version has torch.float32 only")
+        rules = offload.rules if isinstance(offload, OffloadConfig) else ()
+        default_format = parse_state_dtype("state_dtype", state_dtype)
+        self._format_rules = FormatRules(default_format, parse_rules("rules", rules))
+        self._formats: dict[Tensor, str] = {}
+        self._group_dtypes: list[Any] = []  # their state_dtype, as it was given
         if max_grad_norm is not None and (not is_number(max_grad_norm) or not max_grad_norm >= 0):
             raise InvalidArgument(f"max_grad_norm is {max_grad_norm!r}; it must be at least 0")
         self._options = core_options(offload, nvme_path, host_bytes)
@@ -101,8 +100,14 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         if unknown:
             raise TypeError(f"{type(self).__name__}() has no argument {min(unknown)!r}")
         super().__init__(params, defaults | torch_settings)
-        for number, group in enumerate(self.param_groups):
-            self.algorithm.check_new_group(number, group)
+        for number in range(len(self.param_groups)):
+            self._check_new_group(number)
+        self._format_rules.warn_of_unused(stacklevel=3)
+        if asks_for_split(self._formats.values()) and not any(
+            asks_for_split([format]) and param.dtype == torch.bfloat16
+            for param, format in self._formats.items()
+        ):
+            warnings.warn("state_dtype: no parameter is bf16, so that none is split", stacklevel=3)
         self._open(entry for entry in self._entries() if entry.param.requires_grad)
         self._close = weakref.finalize(self, close_cores, self._cores, os.getpid())  # also at exit
         self._is_open = True
@@ -114,11 +119,12 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         number = len(self.param_groups) - 1
         try:
             self._check_open("add_param_group()")
-            self.algorithm.check_new_group(number, self.param_groups[number])
+            self._check_new_group(number)
             new = (e for e in self._entries() if e.group == number and e.param.requires_grad)
             self._open(new)
         except BaseException:
             self.param_groups.pop()
+            del self._group_dtypes[number:]
             raise
 
     @torch.no_grad()
@@ -131,6 +137,11 @@ class OffloadedOptimizer(torch.optim.Optimizer):
                 loss = closure()
         for number, group in enumerate(self.param_groups):
             self.algorithm.check_settings(number, group)
+            if group.get("state_dtype") != self._group_dtypes[number]:
+                raise InvalidArgument(
+                    f"state_dtype of parameter group {number} was changed: it is fixed; load the "
+                    "state_dict() into a new optimizer"
+                )
         entries = [entry for entry in self._entries() if entry.param.grad is not None]
         gradients = {entry.param: gradient_of(entry) for entry in entries}
         self._open(entries)
@@ -138,7 +149,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             self._check_memory(param)
         self._check_moments(entries)
         for param in gradients:
-            self._refresh_master(param)
+            self._records[param].refresh_master(param)
         self._update(gradients)
         return loss
 
@@ -167,6 +178,25 @@ class OffloadedOptimizer(torch.optim.Optimizer):
 
     # ---- Groups and their parameters
 
+    def _check_new_group(self, number: int) -> None:
+        self.algorithm.check_new_group(number, self.param_groups[number])
+        self._choose_formats(number)
+
+    def _choose_formats(self, number: int) -> None:
+        group = self.param_groups[number]
+        given, names = group.get("state_dtype"), group.get("param_names")
+        own = None
+        if given is not None:
+            own = parse_state_dtype(f"state_dtype in parameter group {number}", given)
+        if self._format_rules.rules and not names:
+            raise InvalidArgument(
+                f"rules: the parameters of group {number} have no names: pass named_parameters()"
+            )
+        for param, name in zip(group["params"], names or [""] * len(group["params"]), strict=True):
+            if param not in self._records:
+                self._formats[param] = self._format_rules.format_of(name, own)
+        self._group_dtypes.append(given)
+
     def _entries(self) -> Iterator[Entry]:
         """All parameters, each once."""
         seen = set()
@@ -177,7 +207,8 @@ class OffloadedOptimizer(torch.optim.Optimizer):
                     continue
                 seen.add(param)
                 name = names[i] if names else f"{i} of group {number}"
-                yield Entry(number, f"{name} (shape {tuple(param.shape)})", param)
+                label = f"{name} (shape {tuple(param.shape)})"
+                yield Entry(number, label, param, self._formats[param])
 
     def _open(self, entries: Iterable[Entry]) -> None:
         """Opens an engine for those that have no state yet."""
@@ -198,7 +229,6 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         )
         options["optimizer_name"] = self.algorithm.core_name(needs_moments)
         moments = self.algorithm.moments if needs_moments else {}
-        counts_moments = not self.algorithm.name_without_momentum
         buckets = cut_buckets(entries)
         specs = [bucket_spec(f"bucket {i}", bucket) for i, bucket in enumerate(buckets)]
         core = CoreEngine(specs, options)
@@ -206,11 +236,12 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         placed = (entry for bucket in buckets for entry in bucket)
         for id, entry in enumerate(placed):
             memory = memory_of(entry.param)
-            self._records[entry.param] = Record(
-                core, id, entry.name, memory, moments, counts_moments
+            record = Record(
+                core, id, entry.name, memory, entry.format, moments, self.algorithm.always_keeps
             )
+            self._records[entry.param] = record
             if self._initial_moment() != 0:
-                self._reset_moments(entry.param)
+                record.write_moments(entry.param, {}, self._initial_moment())
 
     def _check_memory(self, param: Tensor) -> None:
         record = self._records[param]
@@ -222,7 +253,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
 
     def _check_moments(self, entries: Iterable[Entry]) -> None:
         """Those whose settings ask for moments have them, and count the updates of them."""
-        for entry in entries if self.algorithm.name_without_momentum else ():
+        for entry in () if self.algorithm.always_keeps else entries:
             record = self._records[entry.param]
             needs_moments = self.algorithm.needs_moments(self.param_groups[entry.group])
             if needs_moments and not record.moments:
@@ -278,29 +309,16 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             torch.autograd.graph.increment_version(param)
             self._records[param].seen_version = param._version
 
-    def _refresh_master(self, param: Tensor) -> None:
-        """An edited element's master becomes what the param is; the others keep theirs."""
-        record = self._records[param]
-        if param.dtype == torch.float32 or record.seen_version == param._version:
-            return
-        if record.seen_version is None:
-            record.core.write_state(record.id, "param", param.data_ptr())
-        else:
-            master = self._read(param, "master")
-            same = master.bfloat16().view(torch.int16) == param.view(torch.int16)
-            self._write(param, "master", torch.where(same, master, param.float()))
-        record.seen_version = param._version
-
     # ---- State
 
     @torch.no_grad()
     def state_dict(self) -> dict:
-        """torch's layout, in memory. Besides, bf16 parameters have a "master" and all a "step",
-        which torch keeps and ignores."""
+        """torch's layout, in memory and in fp32 however it is stored. Besides, bf16 parameters have
+        a "master" and all a "step", which torch keeps and ignores."""
         self._check_open("state_dict()")
         entries = [e for e in self._entries() if e.param in self._records]
         entries = [e for e in entries if self._update_count(e.param) > 0]
-        needed = sum(e.param.numel() * 4 * len(self._roles(e.param)) for e in entries)
+        needed = sum(e.param.numel() * 4 * len(self._records[e.param].kept()) for e in entries)
         budget = self._options["host_bytes"]
         if 0 < budget < needed:
             raise OutOfMemory(
@@ -309,17 +327,24 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             )
         try:
             for entry in entries:
+                record = self._records[entry.param]
+                if record.reads_param:
+                    self._check_memory(entry.param)
+                    record.refresh_master(entry.param)
                 state = {"step": torch.tensor(float(self._update_count(entry.param)))}
-                for role, key in self._roles(entry.param).items():
-                    state[key] = self._read(entry.param, role)
+                for role, key in record.kept().items():
+                    state[key] = record.read(entry.param, role)
                 self.state[entry.param] = state
-            return super().state_dict()
+            result = super().state_dict()
+            for group in result["param_groups"]:
+                group.pop("state_dtype", None)  # ours, not the state's
+            return result
         finally:
             self.state.clear()
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict) -> None:
-        """Takes the state of any placement, or of torch's optimizer of the same name."""
+        """Takes the state of any placement and format, or of torch's optimizer of the same name."""
         self._check_open("load_state_dict()")
         loaded: list[tuple[Entry, Mapping | None]] = []
 
@@ -329,6 +354,10 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             loaded.extend(self._match(given))
             fixed, schemes = self.algorithm.fixed, self.algorithm.schemes
             groups = [{**fixed, **group, **schemes} for group in given["param_groups"]]
+            for group, state_dtype in zip(groups, self._group_dtypes, strict=False):
+                group.pop("state_dtype", None)
+                if state_dtype is not None:
+                    group["state_dtype"] = state_dtype
             return {**given, "state": {}, "param_groups": groups}
 
         def put(_) -> None:
@@ -361,7 +390,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
                 check_state(entry, state, self.algorithm)
             if entry.param in self._records:
                 self._check_memory(entry.param)
-                needs_moments = self._moments_in(state) or any(
+                needs_moments = self.algorithm.has_moments(state) or any(
                     self.algorithm.needs_moments(group)
                     for number, group in enumerate(groups)
                     if number == entry.group
@@ -374,51 +403,19 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         if param not in self._records:
             return
         record = self._records[param]
-        self._reset_moments(param)
-        has_moments = self._moments_in(state)
-        for role, key in record.moments.items() if state is not None and has_moments else ():
-            self._write(param, role, state[key])
+        has_moments = self.algorithm.has_moments(state)
+        record.write_moments(param, state if has_moments else {}, self._initial_moment())
+        record.counts_moments = has_moments or self.algorithm.always_keeps
         count = 0 if state is None else int(state.get("step", has_moments))
         record.core.set_update_count(record.id, count)
-        record.counts_moments = has_moments or not self.algorithm.name_without_momentum
-        record.seen_version = None
-        if state is not None and "master" in state and param.dtype != torch.float32:
-            self._write(param, "master", state["master"])
-            record.seen_version = -1  # the weights may be loaded after us: step() will compare
-
-    def _moments_in(self, state: Mapping | None) -> bool:
-        keys = self.algorithm.moments.values()
-        return state is not None and any(state.get(key) is not None for key in keys)
+        record.load_master(param, state)
 
     def _initial_moment(self) -> float:
         return float(self.defaults.get("initial_accumulator_value", 0.0))
 
-    def _reset_moments(self, param: Tensor) -> None:
-        for role in self._records[param].moments:
-            self._write(param, role, torch.tensor(self._initial_moment()))
-
-    def _roles(self, param: Tensor) -> dict[str, str]:
-        """The core's name of each tensor of its state -> the key that it has in ours."""
-        record = self._records[param]
-        roles = dict(record.moments) if record.counts_moments else {}
-        if param.dtype != torch.float32 and record.seen_version is not None:
-            roles["master"] = "master"
-        return roles
-
     def _update_count(self, param: Tensor) -> int:
         record = self._records[param]
         return record.core.update_count(record.id)
-
-    def _read(self, param: Tensor, role: str) -> Tensor:
-        value = torch.empty_like(param, dtype=torch.float32)  # the same strides
-        record = self._records[param]
-        record.core.read_state(record.id, role, value.data_ptr())
-        return value
-
-    def _write(self, param: Tensor, role: str, value: Tensor) -> None:
-        value = torch.empty_like(param, dtype=torch.float32).copy_(value)
-        record = self._records[param]
-        record.core.write_state(record.id, role, value.data_ptr())
 
     def __getstate__(self) -> dict:
         raise Unsupported(f"{type(self).__name__} cannot be copied or pickled: use state_dict()")

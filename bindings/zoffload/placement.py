@@ -16,6 +16,7 @@ from typing import Any
 
 from ._core import parse_bytes
 from .errors import InvalidArgument, Unsupported
+from .state_formats import FormatRule, compile_rule, parse_state_dtype
 
 Placement = str | Mapping[str, float]  # a tier's name, or the share of each tier
 Paths = str | os.PathLike | Sequence[str | os.PathLike]
@@ -68,10 +69,11 @@ class OffloadConfig:
     subgroup_bytes: Bytes = 16 << 20  # of state, updated as one
     stall_timeout: float = 60.0  # seconds in which nothing moves before that is an error
     profile: str | os.PathLike | None = None  # a file from `zoffload-bench profile`
+    # (regex, {"state_dtype": ...}) on parameter names; the first whose regex is found in it wins.
+    rules: Sequence[tuple[str, Mapping]] = ()
     # Not available in this version:
     params: Any = None
     grads: Any = None
-    rules: Any = None
     device_bytes: Any = None
     prefetch: Any = None
     numa: Any = None
@@ -79,6 +81,7 @@ class OffloadConfig:
     def __post_init__(self) -> None:
         refuse_unavailable(self, *(f.name for f in fields(self) if f.type == "Any"))
         parse_placement("optimizer", self.optimizer)
+        parse_rules("rules", self.rules)
         if not isinstance(self.nvme, NvmeConfig):
             raise InvalidArgument(f"nvme is {self.nvme!r}, not an NvmeConfig")
         if self.host_bytes is not None:
@@ -168,6 +171,29 @@ def parse_placement(name: str, placement: Placement) -> tuple[float, float, floa
     if abs(total - 1) > 1e-6:
         raise InvalidArgument(f"{name}: the shares in {dict(placement)} add up to {total}, not 1")
     return 0.0, float(placement.get("cpu", 0)), float(placement.get("nvme", 0))
+
+
+def parse_rules(name: str, rules: Any) -> tuple[FormatRule, ...]:
+    """`name` is the argument's, for errors."""
+    if isinstance(rules, str) or not isinstance(rules, Sequence):
+        raise InvalidArgument(f"{name} is {rules!r}; it must be a list of (regex, settings)")
+    parsed = []
+    for number, rule in enumerate(rules):
+        which = f"{name}[{number}]"
+        if isinstance(rule, str) or not isinstance(rule, Sequence) or len(rule) != 2:
+            raise InvalidArgument(f"{which} is {rule!r}; it must be a pair: (regex, settings)")
+        pattern, settings = rule
+        if isinstance(settings, str) or not isinstance(settings, Mapping):
+            parse_placement(which, settings)  # a mistake, or what we do not have
+            raise Unsupported(f"{which}: a placement for some parameters is not available")
+        for key in settings:
+            if key != "state_dtype":
+                raise Unsupported(f"{which}[{key!r}]: a rule may have 'state_dtype' only")
+        if not settings:
+            raise InvalidArgument(f"{which} has no 'state_dtype'")
+        format = parse_state_dtype(f"{which}['state_dtype']", settings["state_dtype"])
+        parsed.append(compile_rule(which, pattern, format))
+    return tuple(parsed)
 
 
 def is_number(value: Any) -> bool:

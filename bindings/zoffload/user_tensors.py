@@ -25,6 +25,7 @@ class Entry(NamedTuple):
     group: int
     name: str
     param: Tensor
+    format: str  # of its state
 
 
 def check_parameter(entry: Entry) -> None:
@@ -72,17 +73,18 @@ def gradient_of(entry: Entry) -> Tensor:
 
 
 def cut_buckets(entries: Iterable[Entry]) -> list[list[Entry]]:
-    """In order, by dtype. The cut depends on the parameters only, so that norms do too."""
+    """In order, by dtype and state format. The cut depends on the parameters only, so that norms
+    do too."""
     buckets: list[list[Entry]] = []
-    last: dict[torch.dtype, tuple[list[Entry], int]] = {}  # the one being filled, and its bytes
+    last: dict[tuple, tuple[list[Entry], int]] = {}  # the one being filled, and its bytes
     for entry in entries:
-        dtype, count = entry.param.dtype, entry.param.nbytes
-        bucket, filled = last.get(dtype, ([], 0))
+        kind, count = (entry.param.dtype, entry.format), entry.param.nbytes
+        bucket, filled = last.get(kind, ([], 0))
         if not bucket or filled + count > BUCKET_BYTES:
             bucket, filled = [], 0
             buckets.append(bucket)
         bucket.append(entry)
-        last[dtype] = bucket, filled + count
+        last[kind] = bucket, filled + count
     return buckets
 
 
@@ -93,6 +95,7 @@ def bucket_spec(name: str, bucket: list[Entry]) -> dict:
         "dtype": DTYPE_NAMES[bucket[0].param.dtype],
         "trainable": True,
         "in_place": True,
+        "format": bucket[0].format,
         "params": [(e.name, e.param.numel(), e.group, e.param.data_ptr()) for e in bucket],
     }
 
@@ -109,7 +112,7 @@ def global_norm(gradients: Iterable[Tensor]) -> float:
 def check_state(entry: Entry, state: Mapping, algorithm: Algorithm) -> None:
     """One parameter's share of a state_dict."""
     keys = tuple(algorithm.moments.values())
-    required = () if algorithm.name_without_momentum else keys
+    required = keys if algorithm.always_keeps else ()
     for key in ("step", *required) if algorithm.has_step else required:
         if key not in state:
             raise InvalidArgument(f"load_state_dict(): parameter {entry.name} has no {key!r}")

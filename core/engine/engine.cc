@@ -27,7 +27,7 @@ Result<std::unique_ptr<Engine>> Engine::open(EnginePorts ports, Plan plan, Engin
       e.swap_, SwapManager::open(e.plan_, ports.tiers, ports.slots, ports.gradients, e.failure_));
   e.verbs_ = std::make_unique<Flows>(FlowParts{e.plan_, e.flows_, *e.swap_, e.leases_, e.gradients_,
                                                e.collectives_, e.step_, ports.device, ports.workers,
-                                               ports.optimizer, ports.math});
+                                               ports.optimizer, ports.math, ports.codec});
   return engine;
 }
 

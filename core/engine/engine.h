@@ -32,6 +32,7 @@ struct EnginePorts {
   Workers& workers;
   const Optimizer& optimizer;
   const GradientMath& math;
+  const StateCodec& codec;
   Tiers tiers{};
   HostSpan slots = {};        // of plan.arena_bytes() less the host homes, page-aligned
   DeviceSpan gradients = {};  // of plan.gradient.total_bytes()

@@ -4,16 +4,10 @@
 #include <cmath>
 
 #include "core/engine/jobs.h"
+#include "core/engine/state_jobs.h"
+#include "core/engine/update_views.h"
 
 namespace zoffload {
-
-namespace {
-
-HostSpan part(HostSpan bytes, uint64_t begin, uint64_t numel, DType dtype) {
-  return bytes.subspan(begin * dtype_bytes(dtype), numel * dtype_bytes(dtype));
-}
-
-}  // namespace
 
 std::string Flows::name(const char* verb, SubgroupId subgroup) const {
   const BucketLayout& bucket = bucket_of(subgroup);
@@ -219,7 +213,11 @@ Task<Status> Flows::update(SubgroupId subgroup) {
 
   const BucketLayout& bucket = bucket_of(subgroup);
   OperationSet reads("loads of state");
-  buffer.load(bucket.has_master() ? Role::kMaster : Role::kParam, Urgency::kPrefetch, reads);
+  // A weight in fp32 is the truth, and a split one half of it. Others are rounded from a master.
+  if (!bucket.has_master() || bucket.split()) {
+    buffer.load(Role::kParam, Urgency::kPrefetch, reads);
+  }
+  buffer.load(Role::kMaster, Urgency::kPrefetch, reads);
   buffer.load(Role::kExpAvg, Urgency::kPrefetch, reads);
   buffer.load(Role::kExpAvgSq, Urgency::kPrefetch, reads);
   status = co_await reads.all();
@@ -247,34 +245,21 @@ Task<Status> Flows::update(SubgroupId subgroup) {
 void Flows::add_segments(SubgroupId subgroup, const UpdateBuffer& buffer, UpdateJob& job) {
   const BucketLayout& bucket = bucket_of(subgroup);
   const SubgroupLayout& layout = p_.plan.layout.subgroups[subgroup];
-  const Role truth = bucket.has_master() ? Role::kMaster : Role::kParam;
-  if (buffer.travels(Role::kParam) && bucket.has_master()) {
-    const uint64_t bytes = layout.numel * sizeof(float);
-    job.refresh(p_.math, buffer.bytes(Role::kMaster).first(bytes),
-                buffer.bytes(Role::kParam).first(bytes / 2));
+  if (buffer.travels(Role::kParam) && bucket.has_master() && !bucket.split()) {
+    job.refresh(p_.math, part(buffer.bytes(Role::kMaster), 0, layout.numel, DType::kFloat32),
+                part(buffer.bytes(Role::kParam), 0, layout.numel, DType::kBFloat16));
   }
+  const UpdateViews views(p_.plan.layout, subgroup, buffer);
   for (const Segment& segment : layout.segments) {
     if (p_.step.active[segment.param] == 0) continue;
-    const ParamLayout& param = p_.plan.layout.params[segment.param];
-    const auto state = [&](Role role) {
-      return elements<float>(
-          part(buffer.bytes(role), segment.begin, segment.numel, DType::kFloat32));
-    };
-    const HostSpan weights =
-        bucket.in_place
-            ? part(param.in_place, segment.begin_in_param, segment.numel, bucket.dtype)
-            : part(buffer.bytes(Role::kParam), segment.begin, segment.numel, bucket.dtype);
-    UpdateView view;
-    view.master = truth == Role::kParam ? elements<float>(weights) : state(truth);
-    if (bucket.has_master()) view.param = elements<uint16_t>(weights);
-    if (bucket.moments.exp_avg) view.exp_avg = state(Role::kExpAvg);
-    if (bucket.moments.exp_avg_sq) view.exp_avg_sq = state(Role::kExpAvgSq);
+    UpdateView view = views.of(segment);
     view.grad_dtype =
         bucket.in_place ? bucket.dtype : role_dtype(bucket, Role::kGrad, p_.plan.gradient_dtype);
     view.grad = bucket.in_place ? part(p_.step.in_place[segment.param], segment.begin_in_param,
                                        segment.numel, bucket.dtype)
                                 : gradient_bytes(subgroup, segment);
-    job.add({view, p_.step.options.hypers[param.group], p_.step.numbers[segment.param]});
+    const uint32_t group = p_.plan.layout.params[segment.param].group;
+    job.add({view, p_.step.options.hypers[group], p_.step.numbers[segment.param]});
   }
 }
 
@@ -308,10 +293,8 @@ Task<Status> Flows::write_back_piece(SubgroupId subgroup, DeviceSpan from) {
   const BucketLayout& bucket = bucket_of(subgroup);
   OperationSet writes("stores of parameters");
   if (bucket.has_master()) {
-    ConvertJob job(p_.math);
-    const uint64_t numel = p_.plan.layout.subgroups[subgroup].numel;
-    job.add(param, bucket.dtype, part(buffer.bytes(Role::kMaster), 0, numel, DType::kFloat32),
-            DType::kFloat32);
+    const UpdateView state = UpdateViews(p_.plan.layout, subgroup, buffer).whole();
+    WriteStateJob job(p_.codec, p_.math, Role::kParam, state, param);
     status = co_await run(job);
     ZO_CO_TRY(status);
     buffer.store(Role::kMaster, writes);
@@ -345,11 +328,13 @@ Task<Status> Flows::read_segment(SubgroupId subgroup, Segment segment, Role role
   ZO_CO_TRY(status);
   OperationSet reads("loads of state");
   buffer.load(role, Urgency::kDemand, reads);
+  if (role == Role::kMaster && bucket_of(subgroup).split()) {
+    buffer.load(Role::kParam, Urgency::kDemand, reads);
+  }
   status = co_await reads.all();
   ZO_CO_TRY(status);
-  const DType dtype = role_dtype(bucket_of(subgroup), role, DType::kFloat32);
-  ConvertJob job(p_.math);
-  job.add(part(buffer.bytes(role), segment.begin, segment.numel, dtype), dtype, to, dtype);
+  const UpdateViews views(p_.plan.layout, subgroup, buffer);
+  ReadStateJob job(p_.codec, role, views.of(segment), to);
   status = co_await run(job);
   co_return status;
 }
@@ -378,27 +363,21 @@ Task<Status> Flows::write_segment(SubgroupId subgroup, Segment segment, Role rol
   status = co_await acquire_if_needed(buffer);
   ZO_CO_TRY(status);
 
-  // A parameter and its master change together; in place, the user's memory is the parameter.
+  // A parameter and its master change together.
   const BucketLayout& bucket = bucket_of(subgroup);
   const bool weights = role == Role::kParam || role == Role::kMaster;
   const Role twin = role == Role::kParam ? Role::kMaster : Role::kParam;
-  const bool has_twin = weights && bucket.has_master() && !buffer.bytes(twin).empty();
+  const bool has_twin = weights && bucket.has_master();
   OperationSet reads("loads of state");
   buffer.load(role, Urgency::kDemand, reads);
   if (has_twin) buffer.load(twin, Urgency::kDemand, reads);
   status = co_await reads.all();
   ZO_CO_TRY(status);
 
-  const DType dtype = role_dtype(bucket, role, DType::kFloat32);
-  ConvertJob job(p_.math);
-  if (!buffer.bytes(role).empty()) {
-    job.add(from, dtype, part(buffer.bytes(role), segment.begin, segment.numel, dtype), dtype);
-  }
-  if (has_twin) {
-    const DType twin_dtype = role_dtype(bucket, twin, DType::kFloat32);
-    job.add(from, dtype, part(buffer.bytes(twin), segment.begin, segment.numel, twin_dtype),
-            twin_dtype);
-  }
+  UpdateView state = UpdateViews(p_.plan.layout, subgroup, buffer).of(segment);
+  // What the user keeps in place changes only where it is one half of the master.
+  if (bucket.in_place && role == Role::kMaster && !bucket.split()) state.param = {};
+  WriteStateJob job(p_.codec, p_.math, role, state, from);
   status = co_await run(job);
   ZO_CO_TRY(status);
   OperationSet writes("stores of state");

@@ -17,6 +17,7 @@
 #include "core/ports/device.h"
 #include "core/ports/gradient_math.h"
 #include "core/ports/optimizer.h"
+#include "core/ports/state_codec.h"
 #include "core/ports/workers.h"
 
 namespace zoffload {
@@ -36,6 +37,7 @@ struct FlowParts {
   Workers& workers;
   const Optimizer& optimizer;
   const GradientMath& math;
+  const StateCodec& codec;
 };
 
 class Flows {
@@ -65,8 +67,9 @@ class Flows {
   Task<Status> write_back(BucketId bucket, DeviceSpan memory);
 
   // One role of one parameter between its homes and the user's memory, which has the parameter's
-  // numel elements of the role's type. Storing a parameter refreshes its master and the other way
-  // round. World of one only.
+  // numel elements of the role's type: role_dtype(), however it is stored. Storing a parameter
+  // refreshes its master and the other way round; one in place is left as it is unless it is half
+  // of the master. World of one only.
   Task<Status> read_state(ParamId param, Role role, HostSpan to);
   Task<Status> write_state(ParamId param, Role role, HostSpan from);
 

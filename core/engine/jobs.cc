@@ -37,8 +37,4 @@ void UpdateJob::run() {
   }
 }
 
-void ConvertJob::run() {
-  for (const Copy& copy : copies_) math_.assign(copy.from, copy.from_dtype, copy.to, copy.to_dtype);
-}
-
 }  // namespace zoffload

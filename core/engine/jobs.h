@@ -72,25 +72,4 @@ class UpdateJob : public Job {
   std::vector<Piece> pieces_;
 };
 
-// Copies elements, converting between types: parameters to masters and back, state to and from the
-// user.
-class ConvertJob : public Job {
- public:
-  explicit ConvertJob(const GradientMath& math) : math_(math) {}
-  void add(ConstHostSpan from, DType from_dtype, HostSpan to, DType to_dtype) {
-    copies_.push_back({from, from_dtype, to, to_dtype});
-  }
-  void run() override;
-
- private:
-  struct Copy {
-    ConstHostSpan from;
-    DType from_dtype;
-    HostSpan to;
-    DType to_dtype;
-  };
-  const GradientMath& math_;
-  std::vector<Copy> copies_;
-};
-
 }  // namespace zoffload

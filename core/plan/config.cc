@@ -70,6 +70,38 @@ void read_precision(const ConfigValues& values, Config& config, Problems& proble
   config.skip_nonfinite = values.get<bool>("zoffload.skip_nonfinite");
 }
 
+// DeepSpeed's keys ask for fewer bits in bf16 models only; zoffload's own wins over them.
+void read_state_format(ConfigValues& values, Config& config) {
+  constexpr const char* kFormat = "zoffload.state_format";
+  constexpr const char* kMaster = "bf16.bf16_master_weights_and_grads";
+  constexpr const char* kMoments = "bf16.bf16_optimizer_states";
+  constexpr const char* kMomentsToo = "optimizer.params.fp32_optimizer_states";
+  const bool bf16 = config.dtype == DType::kBFloat16;
+  const bool split = bf16 && values.get<bool>(kMaster);
+  const bool narrow = bf16 && (values.get<bool>(kMoments) || !values.get<bool>(kMomentsToo));
+  if (values.given(kFormat)) {
+    config.state_format = state_format_named(values.get<std::string>(kFormat)).value();
+    for (const char* key : {kMaster, kMoments, kMomentsToo}) {
+      if (values.given(key)) values.warn(std::string(key) + " gives way to " + kFormat);
+    }
+  } else {
+    config.state_format = {split ? MasterFormat::kSplit : MasterFormat::kFloat32,
+                           narrow ? MomentFormat::kBFloat16 : MomentFormat::kFloat32};
+    values.resolve(kFormat, std::string(state_format_name(config.state_format)));
+  }
+  bool asks_for_split = config.state_format.master == MasterFormat::kSplit;
+  for (const nlohmann::json& rule : values.at("zoffload.rules")) {
+    if (!rule.contains("state_format")) continue;  // was refused
+    const auto name = rule["state_format"].get<std::string>();
+    config.rules.push_back({rule["params"].get<std::string>(), state_format_named(name).value()});
+    asks_for_split |= config.rules.back().format.master == MasterFormat::kSplit;
+  }
+  if (asks_for_split && !bf16) {
+    values.warn(std::string(kFormat) +
+                ": fp32 parameters are their own master, so that there is none to split");
+  }
+}
+
 void read_stage(const ConfigValues& values, Config& config, Problems& problems) {
   constexpr uint32_t kStage = 3;
   config.stage = values.get<uint32_t>("zero_optimization.stage");
@@ -183,6 +215,7 @@ Result<Config> parse_config(std::string_view json_text, uint32_t world_size) {
   read_batch(values, config, problems);
   read_precision(values, config, problems);
   read_optimizer(values, config, problems);
+  read_state_format(values, config);
   read_stage(values, config, problems);
   read_homes(values, config, problems);
   read_io(values, config, problems);

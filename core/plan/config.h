@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/state_format.h"
 #include "core/base/status.h"
 #include "core/base/types.h"
 #include "core/plan/config_keys.h"
@@ -23,6 +24,13 @@ struct ResolvedKey {
   Treatment treatment = Treatment::kHonoured;
   bool given = false;  // in the file
   std::string meaning;
+};
+
+// How the optimizer state of some parameters is stored.
+struct FormatRule {
+  std::string params;  // a regular expression, as the Python package reads them: re.search()
+  StateFormat format;
+  friend bool operator==(const FormatRule&, const FormatRule&) = default;
 };
 
 struct Config {
@@ -51,6 +59,9 @@ struct Config {
   bool nesterov = false;
   double lr_decay = 0;
   double initial_accumulator_value = 0;
+
+  StateFormat state_format;       // of what no rule is for
+  std::vector<FormatRule> rules;  // the first that matches wins
 
   uint64_t sub_group_numel = 0;  // a subgroup has at most so many elements ...
   uint64_t subgroup_bytes = 0;   // ... and so many bytes of optimizer state

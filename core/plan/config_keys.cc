@@ -93,8 +93,9 @@ constexpr KeyRow kRows[] = {
     no_effect("optimizer.params.torch_adam", kBool, "false",
               "The update gives torch's result whichever implementation is asked for."),
     no_effect("optimizer.legacy_fusion", kBool, "false", "Chooses an old fused optimizer."),
-    refused("optimizer.params.fp32_optimizer_states", kBool, "true",
-            "Moments in fewer bits than fp32."),
+    honoured(
+        "optimizer.params.fp32_optimizer_states", kBool, "true", any(),
+        "Moments in fp32; if false, in the type of the parameters. See zoffload.state_format."),
     refused("optimizer.params.bias_correction", kBool, "true", "Adam without bias correction."),
     refused("optimizer.params.amsgrad", kBool, "false", "The AMSGrad variant of Adam."),
     refused("optimizer.params.max_grad_norm", kNumber, "null",
@@ -135,8 +136,11 @@ constexpr KeyRow kRows[] = {
               "Gradients are accumulated as they arrive in any case."),
     no_effect("bf16.check_grad_overflow", kBool, "true",
               "zoffload.skip_nonfinite decides about NaN and Inf gradients."),
-    refused("bf16.bf16_master_weights_and_grads", kBool, "false", "Master weights in bf16."),
-    refused("bf16.bf16_optimizer_states", kBool, "false", "Moments in bf16."),
+    honoured("bf16.bf16_master_weights_and_grads", kBool, "false", any(),
+             "The bytes of a bf16 master, but the bits of an fp32 one: the weight and a 16-bit "
+             "residual. See zoffload.state_format."),
+    honoured("bf16.bf16_optimizer_states", kBool, "false", any(),
+             "Moments in bf16. See zoffload.state_format."),
     legacy("bfloat16.enabled", kBool, "bf16.enabled"),
     refused("fp16.enabled", kBool, "false", "fp16 and its loss scaling; bf16 or fp32 work."),
     refused("fp16.fp16_master_weights_and_grads", kBool, "false", "Master weights in fp16."),
@@ -424,6 +428,12 @@ constexpr KeyRow kRows[] = {
              "Home tiers of the parameter shards; wins over offload_param.device."),
     honoured("zoffload.optimizer", kPlacement, "null", any(),
              "Home tiers of the optimizer state; wins over offload_optimizer.device."),
+    honoured("zoffload.state_format", kString, "\"fp32\"",
+             one_of("fp32|split|bf16|split+bf16|int8|split+int8"),
+             "How master weights and moments are stored; wins over DeepSpeed's keys for it."),
+    honoured("zoffload.rules", kRules, "[]", any(),
+             "State formats of some parameters: the first rule whose \"params\", a regular "
+             "expression, is found in the name; else zoffload.state_format."),
     honoured("zoffload.nvme_path", kStrings, "[]", any(),
              "Folders on NVMe drives, used as one tier; wins over the other nvme_path keys."),
     honoured("zoffload.host_bytes", kBytes, "0", at_least(0),
@@ -467,6 +477,8 @@ const char* type_phrase(KeyType type) {
     case kStrings: return "a string or a list of strings";
     case kPlacement:
       return "\"hbm\", \"host\", \"cpu\", \"nvme\", or fractions of them that add to 1";
+    case kRules:
+      return "a list of {\"params\": a regular expression on names, \"state_format\": a name}";
     case kBlock: return "an object";
   }
   return "unknown";

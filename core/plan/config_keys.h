@@ -21,6 +21,7 @@ enum class KeyType : uint8_t {
   kString,
   kStrings,    // one string or a list of them
   kPlacement,  // a tier's name, or fractions over the tiers: {"cpu": 0.6, "nvme": 0.4}
+  kRules,      // a list of {"params": text, "state_format": a name}
   kBlock,      // an object. Without rows below it, its contents are free
 };
 

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "core/base/check.h"
+#include "core/base/state_format.h"
 #include "core/plan/config_keys.h"
 #include "core/plan/json_text.h"
 #include "core/plan/nearest.h"
@@ -89,6 +90,16 @@ std::optional<json> normalised_placement(const json& value) {
   return std::abs(sum - 1) <= kRounding ? std::optional(shares) : std::nullopt;
 }
 
+std::optional<json> normalised_rules(const json& value) {
+  const auto is_rule = [](const json& rule) {
+    if (!rule.is_object() || !rule.contains("params") || !rule["params"].is_string()) return false;
+    const bool has_format = rule.contains("state_format");
+    return has_format ? rule["state_format"].is_string() : rule.contains("placement");
+  };
+  if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_rule)) return std::nullopt;
+  return value;
+}
+
 // The value in the one form that the rest works with, or nothing if the row does not allow it:
 // whole numbers as int64, bytes as a number, choices as the table spells them, strings as a list,
 // placements as {"hbm", "host", "nvme"}.
@@ -116,6 +127,7 @@ std::optional<json> normalised(const KeyRow& row, const json& value) {
     case KeyType::kString: return normalised_string(row, value);
     case KeyType::kStrings: return normalised_strings(value);
     case KeyType::kPlacement: return normalised_placement(value);
+    case KeyType::kRules: return normalised_rules(value);
     case KeyType::kBlock: return value.is_object() ? std::optional(value) : std::nullopt;
   }
   return std::nullopt;
@@ -147,6 +159,28 @@ void check_tiers(std::string_view path, const json& placement, Problems& problem
     if (std::find(names.begin(), names.end(), tier) == names.end()) {
       problems.mistake(unknown_key(tier, names));
     }
+  }
+}
+
+// What a rule is made of are keys too, though no rows.
+void check_rules(std::string_view path, const json& rules, Problems& problems) {
+  for (size_t i = 0; i < rules.size(); ++i) {
+    if (!rules[i].is_object()) continue;  // the list is none of rules: said by the caller
+    const std::string rule = std::string(path) + "[" + std::to_string(i) + "]";
+    const std::array<std::string, 2> known = {joined(rule, "params"), joined(rule, "state_format")};
+    const std::vector<std::string_view> names(known.begin(), known.end());
+    for (const auto& [name, value] : rules[i].items()) {
+      const std::string key = joined(rule, name);
+      if (name == "placement") {
+        problems.refuse(key + ": found " + found(value) +
+                        ", which this version does not have: homes of some parameters' own");
+      } else if (std::find(names.begin(), names.end(), key) == names.end()) {
+        problems.mistake(unknown_key(key, names));
+      }
+    }
+    if (!rules[i].contains("state_format") || !rules[i]["state_format"].is_string()) continue;
+    const auto format = state_format_named(rules[i]["state_format"].get<std::string>());
+    if (!format.ok()) problems.mistake(known[1] + ": " + format.status().message());
   }
 }
 
@@ -226,6 +260,7 @@ void ConfigValues::read_key(std::string_view path, const json& value, Problems& 
   }
   std::optional<json> normal = normalised(row, value);
   if (row.type == KeyType::kPlacement && value.is_object()) check_tiers(path, value, problems);
+  if (row.type == KeyType::kRules && value.is_array()) check_rules(path, value, problems);
   if (!normal) {
     problems.mistake(name + ": found " + found(value) + "; allowed: " + describe_allowed(row));
     return;

@@ -25,7 +25,8 @@ BucketLayout lay_out_params(const BucketSpec& spec, uint32_t world_size, Layout&
   uint64_t end = 0;
   for (const ParamSpec& param : spec.params) {
     const uint64_t begin = round_up(end, param_align(spec.format));
-    layout.params.push_back({param.name, id, begin, param.numel, param.group, param.in_place});
+    layout.params.push_back(
+        {param.name, id, begin, param.numel, param.group, param.in_place, param_seed(param.name)});
     end = begin + param.numel;
   }
   bucket.shard_numel = round_up(std::max<uint64_t>(ceil_div(end, world_size), 1), kNormChunk);
@@ -47,6 +48,15 @@ std::vector<Segment> cut_segments(const Layout& layout, const BucketLayout& buck
 }
 
 }  // namespace
+
+// FNV-1a, and splitmix64's last steps, after which names that differ little differ in every bit.
+uint64_t param_seed(std::string_view name) {
+  uint64_t z = 0xcbf29ce484222325u;
+  for (const char c : name) z = (z ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
 
 Layout make_layout(const std::vector<BucketSpec>& model, uint32_t rank, uint32_t world_size,
                    uint64_t subgroup_numel) {

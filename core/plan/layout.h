@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/span.h"
@@ -43,6 +44,7 @@ struct ParamLayout {
   uint64_t numel = 0;
   uint32_t group = 0;
   HostSpan in_place = {};
+  uint64_t seed = 0;  // param_seed(name)
 };
 
 // A contiguous piece of one parameter inside a subgroup.
@@ -96,6 +98,11 @@ struct Layout {
   DeviceSpan piece(SubgroupId subgroup, DeviceSpan shard) const;
   uint64_t numel_total() const;  // of parameters, padding not counted
 };
+
+// What a parameter's stochastic rounding draws from. It depends on the name alone, so that neither
+// the tier, the cut into subgroups, the ranks nor the bucket changes what a parameter's state is
+// rounded to.
+uint64_t param_seed(std::string_view name);
 
 // REQUIRES: rank < world_size; subgroup_numel a multiple of kNormChunk, not 0.
 Layout make_layout(const std::vector<BucketSpec>& model, uint32_t rank, uint32_t world_size,

@@ -9,7 +9,6 @@ namespace zoffload {
 
 namespace {
 
-constexpr uint64_t kStateBytesPerElement = 12;  // master and two moments in fp32
 constexpr uint64_t kSubgroupNumelMin = 4 * kNormChunk;
 constexpr uint32_t kUpdateSlotsMin = 2;
 constexpr uint32_t kStagingSlotsMin = 2;
@@ -55,6 +54,35 @@ Status check_shares(const Placement& shares, const char* key) {
 }
 
 bool in_slot(TierKind home) { return home == TierKind::kHbm || home == TierKind::kNvme; }
+
+// Bytes that an update of `numel` elements cannot do without: the weights or what is kept of their
+// master, and the moments. Of what is not trained, the weights.
+uint64_t update_bytes(const BucketLayout& bucket, uint64_t numel) {
+  uint64_t bytes = role_bytes(bucket, bucket.has_master() ? Role::kMaster : Role::kParam, numel);
+  for (Role moment : {Role::kExpAvg, Role::kExpAvgSq}) {
+    if (has_role(bucket, moment)) bytes += role_bytes(bucket, moment, numel);
+  }
+  return bytes;
+}
+
+// The elements of a subgroup that has as many bytes as the request allows, in the bucket whose
+// elements take the most.
+uint64_t wanted_subgroup_numel(const std::vector<BucketSpec>& model, const PlanRequest& request) {
+  uint64_t chunk_bytes = kNormChunk;
+  for (const BucketSpec& spec : model) {
+    BucketLayout bucket;
+    bucket.dtype = spec.dtype;
+    bucket.trainable = spec.trainable;
+    bucket.format = spec.format;
+    bucket.moments = request.moments;
+    chunk_bytes = std::max(chunk_bytes, update_bytes(bucket, kNormChunk));
+  }
+  uint64_t numel = request.subgroup_bytes / chunk_bytes * kNormChunk;
+  if (request.subgroup_numel != 0) {
+    numel = std::min(numel, request.subgroup_numel / kNormChunk * kNormChunk);
+  }
+  return std::max(numel, kNormChunk);
+}
 
 void place_homes(const PlanRequest& request, Plan& plan) {
   Dealer params(request.params);
@@ -183,8 +211,7 @@ uint64_t Plan::device_bytes() const {
 Result<Plan> make_plan(const std::vector<BucketSpec>& model, const PlanRequest& request) {
   ZO_TRY(check_shares(request.params, "params"));
   ZO_TRY(check_shares(request.optimizer, "optimizer"));
-  const uint64_t wanted = request.subgroup_bytes / kStateBytesPerElement / kNormChunk * kNormChunk;
-  uint64_t numel = std::max(wanted, kNormChunk);
+  uint64_t numel = wanted_subgroup_numel(model, request);
   // Larger subgroups are better for the disk; the budget decides how large. Fewer slots come before
   // smaller ones only at the very end, since fewer than three stop reads, arithmetic and writes
   // from overlapping.
@@ -219,6 +246,17 @@ std::string Plan::summary() const {
   for (TierKind tier : {TierKind::kHbm, TierKind::kHost, TierKind::kNvme}) {
     text += std::string("  homes in ") + tier_name(tier) + ": " +
             format_bytes(home_bytes[static_cast<size_t>(tier)]) + "\n";
+  }
+  for (std::string_view name : state_format_names()) {
+    uint64_t bytes = 0;
+    for (const SubgroupLayout& subgroup : layout.subgroups) {
+      const BucketLayout& bucket = layout.buckets[subgroup.bucket];
+      if (state_format_name(bucket.format) != name) continue;
+      for (Role role : {Role::kMaster, Role::kExpAvg, Role::kExpAvgSq}) {
+        if (has_role(bucket, role)) bytes += role_bytes(bucket, role, subgroup.numel);
+      }
+    }
+    if (bytes > 0) text += "  state as " + std::string(name) + ": " + format_bytes(bytes) + "\n";
   }
   const auto slots = [](const SlotPlan& plan) {
     return std::to_string(plan.count) + " x " + format_bytes(plan.bytes);

@@ -21,7 +21,8 @@ struct PlanRequest {
   Placement optimizer;
   uint64_t host_bytes = 0;             // hard budget; 0 is no limit
   uint64_t device_bytes = 0;           // hard budget; 0 is no limit
-  uint64_t subgroup_bytes = 16 << 20;  // of optimizer state, at most
+  uint64_t subgroup_bytes = 16 << 20;  // of optimizer state as stored, at most
+  uint64_t subgroup_numel = 0;         // elements, at most; 0 is no limit
   uint32_t workers = 1;
   uint64_t in_flight_bytes = 0;  // what the drives keep in flight, and so the update slots too
   uint32_t prefetch = 2;         // buckets gathered ahead

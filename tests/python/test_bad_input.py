@@ -272,11 +272,6 @@ def test_bad_settings(settings, says):
     assert isinstance(error.value, Error)
 
 
-def test_state_dtype():
-    with pytest.raises(Unsupported, match="state_dtype is torch.bfloat16"):
-        zoffload.AdamW([parameter(3)], state_dtype=torch.bfloat16)
-
-
 def test_torch_own_complaints():
     with pytest.raises(ValueError, match="empty parameter list"):
         zoffload.AdamW([])

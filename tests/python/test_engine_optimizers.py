@@ -168,16 +168,3 @@ def test_what_there_is_not():
     client = torch.optim.RMSprop(model.parameters())
     with pytest.raises(errors.Unsupported, match="RMSprop.*AdamW, Adam, SGD, Adagrad"):
         zoffload.initialize(model=model, optimizer=client, config=NO_OPTIMIZER)
-
-
-def test_frozen_parameters_are_priced_by_what_is_kept():
-    """Goal: the warning names the bytes. Method: fp32, one frozen weight."""
-    for optimizer, moments in (({"type": "SGD", "params": {"momentum": 0.9}}, 1), (None, 2)):
-        model = make_toy()
-        model.head.weight.requires_grad_(False)
-        config = make_config()
-        config["optimizer"] = optimizer or config["optimizer"]
-        needed = model.head.weight.numel() * 4 * moments
-        with pytest.warns(UserWarning, match=f"^{needed} bytes of optimizer state"):
-            engine, *_ = zoffload.initialize(model=model, config=config)
-        engine.destroy()

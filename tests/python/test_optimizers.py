@@ -145,6 +145,37 @@ def test_same_bits_on_every_tier(tmp_path, case, dtype):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("state_dtype", ["split", "bf16", "split+bf16", "int8", "split+int8"])
+@pytest.mark.parametrize("case", ["sgd_decay", "nesterov", "lion_decay", "adagrad_decay"])
+def test_compact_state(tmp_path, case, state_dtype):
+    """Every state format, with the moments that there are. Method: the same bits on each placement,
+    and split alone those of fp32 state; others within a tenth of the way that the weights went."""
+    _, cls, settings = CASES[case]
+
+    def run(**options):
+        net = Net(torch.bfloat16)
+        with cls(net.parameters(), **settings, **options) as opt:
+            train(net, opt, 6)
+            state = opt.state_dict()["state"]
+            return [s["master"] for s in state.values()], values(net)
+
+    start = Net(torch.bfloat16)
+    masters, _ = run()
+    runs = [
+        run(offload=place(placement, tmp_path, threads), state_dtype=state_dtype)
+        for placement, threads in (("cpu", 1), ("nvme", 2), (MIXED, 2))
+    ]
+    for found, weights in runs[1:]:
+        same_bits(found, runs[0][0])
+        same_bits(weights, runs[0][1])
+    found = runs[0][0]
+    way = torch.cat([(m - s).flatten() for m, s in zip(masters, values(start), strict=True)])
+    off = torch.cat([(m - n).flatten() for m, n in zip(masters, found, strict=True)])
+    assert off.norm() <= way.norm() / 10
+    if case == "sgd_decay" and not state_dtype.startswith("split"):
+        assert off.norm() == 0  # nothing is stored in fewer bits
+
+
 def test_only_kept_moments_take_memory():
     """Method: the bytes of a parameter of whole pages."""
     for cls, settings, bytes_per_element in (

@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 from zoffload.errors import InvalidArgument, Unsupported
-from zoffload.placement import NvmeConfig, OffloadConfig, Plan, core_options, parse_placement
+from zoffload.placement import (
+    NvmeConfig,
+    OffloadConfig,
+    Plan,
+    core_options,
+    parse_placement,
+    parse_rules,
+)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +153,6 @@ def test_bad_nvme_config(settings, says):
     [
         "params",
         "grads",
-        "rules",
         "device_bytes",
         "prefetch",
         "numa",
@@ -157,6 +163,45 @@ def test_unavailable_settings_are_refused_by_name(name):
         OffloadConfig(**{name: 1})
     with pytest.raises(Unsupported, match="NvmeConfig.max_bytes"):
         NvmeConfig(max_bytes=1)
+
+
+def test_rules():
+    rules = [("norm$", {"state_dtype": "fp32"}), ("^h[.]", {"state_dtype": "int8"})]
+    parsed = parse_rules("rules", OffloadConfig(rules=rules).rules)
+    assert [(rule.pattern.pattern, rule.format) for rule in parsed] == [
+        ("norm$", "fp32"),
+        ("^h[.]", "int8"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "rules, error, says",
+    [
+        ("bias", InvalidArgument, "rules is 'bias'"),
+        ([3], InvalidArgument, "rules[0] is 3"),
+        (["ab"], InvalidArgument, "rules[0] is 'ab'"),
+        (
+            [("w", {"state_dtype": "bf16"}), ("[", {"state_dtype": "bf16"})],
+            InvalidArgument,
+            "rules[1]: '[' is no regular expression",
+        ),
+        (
+            [(3, {"state_dtype": "bf16"})],
+            InvalidArgument,
+            "rules[0]: 3 is not a regular expression",
+        ),
+        ([("w", {"state_dtype": "bf17"})], InvalidArgument, "rules[0]['state_dtype']: there is no"),
+        ([("w", {})], InvalidArgument, "rules[0] has no 'state_dtype'"),
+        ([("w", "nvme")], Unsupported, "rules[0]: a placement"),
+        ([("w", "tape")], InvalidArgument, "no tier 'tape'"),
+        ([("w", {"cpu": 0.5, "nvme": 0.5})], Unsupported, "rules[0]['cpu']"),
+        ([("w", 5)], InvalidArgument, "rules[0] is 5"),
+    ],
+)
+def test_bad_rules(rules, error, says):
+    with pytest.raises(error) as raised:
+        OffloadConfig(rules=rules)
+    assert says in str(raised.value)
 
 
 def test_nothing_may_be_given_twice():

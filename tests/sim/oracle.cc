@@ -5,20 +5,34 @@
 
 #include "optim/gradient_math.h"
 #include "optim/optimizers.h"
+#include "optim/state_codec.h"
 
 namespace zoffload::sim_test {
 
 namespace {
 
-// All of the training's state: per bucket, whole arrays in the bucket's layout.
+// One moment of one parameter, in its bucket's format.
+struct PlainMoment {
+  PlainMoment(MomentFormat format, uint64_t numel) {
+    const bool blocks = format == MomentFormat::kInt8;
+    values.resize(blocks ? numel : moment_bytes(format, numel));
+    scales.resize(blocks ? ceil_div(numel, kMomentBlock) : 0);
+  }
+  std::vector<std::byte> values;
+  std::vector<float> scales;
+};
+
+// All of the training's state: per bucket, whole arrays in the bucket's layout; moments by
+// parameter. The master is whole here, so that a split one has to prove that it loses nothing.
 struct Plain {
   struct Bucket {
     std::vector<std::byte> weights, gradient;  // the gradient in its home's dtype
-    std::vector<float> master, exp_avg, exp_avg_sq;
+    std::vector<float> master;
   };
   const Scenario& s;
   const Layout layout;
   std::vector<Bucket> buckets;
+  std::vector<PlainMoment> exp_avg, exp_avg_sq;
   std::vector<uint64_t> numbers;  // of each parameter's updates
   std::vector<uint8_t> arrived;   // in this step, by parameter
 
@@ -34,13 +48,14 @@ struct Plain {
 
 void initialise(Plain& p) {
   for (const BucketLayout& l : p.layout.buckets) {
-    std::vector<float> zeros(l.numel);
     p.buckets.push_back({std::vector<std::byte>(l.bytes()), std::vector<std::byte>(l.numel * 4),
-                         zeros, zeros, zeros});
+                         std::vector<float>(l.numel)});
   }
   for (const ParamLayout& param : p.layout.params) {
     Plain::Bucket& bucket = p.buckets[param.bucket];
     const DType dtype = p.layout.buckets[param.bucket].dtype;
+    const MomentFormat format = p.layout.buckets[param.bucket].format.moments;
+    for (auto* moments : {&p.exp_avg, &p.exp_avg_sq}) moments->emplace_back(format, param.numel);
     p.for_each_element(param, [&](uint64_t i) {
       store_element(bucket.weights.data(), i, dtype, initial_weight(p.s, param.bucket, i));
       bucket.master[i] = load_element(bucket.weights.data(), i, dtype);
@@ -101,6 +116,22 @@ double global_norm(const Plain& p) {
   return std::sqrt(total);
 }
 
+// The weights are what the masters round to; those of split masters, half up in magnitude.
+void round_weights(Plain& p, const ParamLayout& param) {
+  const BucketLayout& layout = p.layout.buckets[param.bucket];
+  Plain::Bucket& bucket = p.buckets[param.bucket];
+  if (layout.split()) {
+    std::vector<uint16_t> residual(param.numel);
+    const auto weights = elements<uint16_t>(HostSpan(bucket.weights));
+    ScalarStateCodec().split(std::span(bucket.master).subspan(param.begin, param.numel),
+                             weights.subspan(param.begin, param.numel), residual);
+    return;
+  }
+  p.for_each_element(param, [&](uint64_t i) {
+    store_element(bucket.weights.data(), i, layout.dtype, bucket.master[i]);
+  });
+}
+
 void update(Plain& p, const Optimizer& optimizer, double norm) {
   const double clip =
       p.s.max_grad_norm > 0 ? std::min(1.0, p.s.max_grad_norm / (norm + 1e-6)) : 1.0;
@@ -111,23 +142,22 @@ void update(Plain& p, const Optimizer& optimizer, double norm) {
     const DType dtype = p.home_dtype(param.bucket);
     UpdateView view;
     view.master = std::span(bucket.master).subspan(param.begin, param.numel);
-    view.exp_avg = std::span(bucket.exp_avg).subspan(param.begin, param.numel);
-    view.exp_avg_sq = std::span(bucket.exp_avg_sq).subspan(param.begin, param.numel);
+    view.moments = p.layout.buckets[param.bucket].format.moments;
+    view.exp_avg = {p.exp_avg[id].values, p.exp_avg[id].scales};
+    view.exp_avg_sq = {p.exp_avg_sq[id].values, p.exp_avg_sq[id].scales};
+    view.seed = param.seed;
     view.grad = ConstHostSpan(bucket.gradient)
                     .subspan(param.begin * dtype_bytes(dtype), param.numel * dtype_bytes(dtype));
     view.grad_dtype = dtype;
     optimizer.update(view, hypers()[param.group], static_cast<float>(clip), ++p.numbers[id]);
-    p.for_each_element(param, [&](uint64_t i) {
-      store_element(bucket.weights.data(), i, p.layout.buckets[param.bucket].dtype,
-                    bucket.master[i]);
-    });
+    round_weights(p, param);
   }
 }
 
 }  // namespace
 
 std::vector<std::vector<std::byte>> train_plainly(const Scenario& s) {
-  Plain p{s, make_layout(s.model, 0, s.world_size, kNormChunk), {}, {}, {}};
+  Plain p{s, make_layout(s.model, 0, s.world_size, kNormChunk), {}, {}, {}, {}, {}};
   const auto optimizer = std::move(make_optimizer("scalar_adamw").value());
   p.numbers.resize(p.layout.params.size());
   initialise(p);

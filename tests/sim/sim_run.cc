@@ -13,6 +13,7 @@
 #include "core/sim/trace.h"
 #include "optim/gradient_math.h"
 #include "optim/optimizers.h"
+#include "optim/state_codec.h"
 #include "tiers/hbm_tier.h"
 #include "tiers/host_tier.h"
 #include "tiers/nvme_tier.h"
@@ -94,7 +95,7 @@ class Rank {
           nvme_, NvmeTier::open(paths, home_bytes(TierKind::kNvme), arena.last(kBlockBytes), clock_,
                                 options, {}, &workers_));
     }
-    EnginePorts ports{clock_, device_, group_.rank(rank_), workers_, *optimizer_, math_};
+    EnginePorts ports{clock_, device_, group_.rank(rank_), workers_, *optimizer_, math_, codec_};
     ports.tiers = {hbm_.get(), host_.get(), nvme_.get()};
     ports.slots = slots;
     ports.gradients = hbm.subspan(home_bytes(TierKind::kHbm), plan.gradient.total_bytes());
@@ -270,6 +271,7 @@ class Rank {
   SimWorkers workers_;
   std::unique_ptr<Optimizer> optimizer_;
   HighwayGradientMath math_;
+  HighwayStateCodec codec_;
   std::vector<std::unique_ptr<SimIoQueue>> disks_;
   std::unique_ptr<HbmTier> hbm_;
   std::unique_ptr<HostTier> host_;
@@ -371,10 +373,13 @@ Scenario draw(uint64_t seed) {
     bucket.name = "block" + std::to_string(b);
     bucket.dtype = random.chance(0.5) ? DType::kBFloat16 : DType::kFloat32;
     bucket.trainable = !random.chance(0.1);
+    const auto formats = state_format_names();
+    const uint64_t format = Random(seed).fork(1000 + b).below(formats.size());
+    bucket.format = state_format_named(formats[format]).value();
     const auto param_count = 1 + random.below(4);
     for (uint64_t p = 0; p < param_count; ++p) {
       const uint64_t sizes[] = {0, 1, 31, 1000 + random.below(3000), 9000 + random.below(20000)};
-      bucket.params.push_back({"p" + std::to_string(p),
+      bucket.params.push_back({bucket.name + ".p" + std::to_string(p),
                                sizes[random.below(5)],
                                static_cast<uint32_t>(random.below(2)),
                                {}});

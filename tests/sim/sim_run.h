@@ -29,7 +29,7 @@ struct RunResult {
 
 RunResult run(const Scenario& scenario);
 
-// A scenario drawn from a seed: world, model, placement, budgets, faults.
+// A scenario drawn from a seed: world, model, state formats, placement, budgets, faults.
 Scenario draw(uint64_t seed);
 
 }  // namespace zoffload::sim_test

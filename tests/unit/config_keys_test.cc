@@ -29,6 +29,7 @@ json another_value(const KeyRow& row) {
     }
     case KeyType::kStrings: return {"other"};
     case KeyType::kPlacement: return "cpu";
+    case KeyType::kRules: return {{{"params", "bias$"}, {"state_format", "bf16"}}};
     case KeyType::kBlock: return json::object();
   }
   return {};

@@ -62,6 +62,8 @@ TEST(Config, SmallestFileHasTheDocumentedDefaults) {
   EXPECT_EQ(config->subgroup_bytes, 16u << 20);
   EXPECT_EQ(config->params, (Placement{1, 0, 0}));
   EXPECT_EQ(config->optimizer, (Placement{1, 0, 0}));
+  EXPECT_EQ(config->state_format, StateFormat{});
+  EXPECT_TRUE(config->rules.empty());
   EXPECT_TRUE(config->nvme_paths.empty());
   EXPECT_EQ(config->host_bytes, 0u);
   EXPECT_EQ(config->device_bytes, 0u);
@@ -91,7 +93,8 @@ TEST(Config, EveryHonouredKeyReachesItsField) {
       "aio": {"block_size": 8192, "queue_depth": 16},
       "zoffload": {"host_bytes": "2GB", "device_bytes": "256MiB", "prefetch": 5, "threads": 6,
                    "verify_reads": false, "io_engine": "uring", "stall_timeout": 7.5,
-                   "profile": "profile.json",
+                   "profile": "profile.json", "state_format": "split+int8",
+                   "rules": [{"params": "norm", "state_format": "fp32"}],
                    "optimizer": {"cpu": 0.25, "nvme": 0.75},
                    "skip_nonfinite": false, "subgroup_bytes": "4MiB"}})",
                                              2);
@@ -122,6 +125,8 @@ TEST(Config, EveryHonouredKeyReachesItsField) {
   EXPECT_EQ(config->io_block_bytes, 8192u);
   EXPECT_EQ(config->io_queue_depth, 16u);
   EXPECT_EQ(config->profile_file, "profile.json");
+  EXPECT_EQ(config->state_format, state_format_named("split+int8").value());
+  EXPECT_EQ(config->rules, (std::vector<FormatRule>{{"norm", StateFormat{}}}));
   EXPECT_FALSE(config->verify_reads);
   EXPECT_EQ(config->stall_timeout_seconds, 7.5);
   ASSERT_EQ(config->warnings.size(), 2u);

@@ -22,6 +22,7 @@
 #include "core/sim/sim_workers.h"
 #include "optim/gradient_math.h"
 #include "optim/optimizers.h"
+#include "optim/state_codec.h"
 #include "tiers/host_tier.h"
 
 // What a stuck engine, or a tier on a dead drive, owns is leaked on purpose: hardware may still be
@@ -70,7 +71,7 @@ class SmallWorld : public EngineWorld {
     const HostSpan arena = device_.allocate_pinned(plan.arena_bytes()).value();
     const uint64_t home_bytes = plan.home_bytes[static_cast<size_t>(TierKind::kHost)];
     host_.emplace(arena.first(home_bytes));
-    EnginePorts ports{shared.clock, device_, group_.rank(0), workers_, *optimizer_, math_};
+    EnginePorts ports{shared.clock, device_, group_.rank(0), workers_, *optimizer_, math_, codec_};
     ports.tiers = {nullptr, &*host_, nullptr};
     ports.slots = arena.subspan(home_bytes);
     EngineOptions options;
@@ -88,6 +89,7 @@ class SmallWorld : public EngineWorld {
   SimWorkers workers_;
   const std::unique_ptr<Optimizer> optimizer_ = std::move(*make_optimizer("scalar_adamw"));
   ScalarGradientMath math_;
+  ScalarStateCodec codec_;
   std::optional<HostTier> host_;
   std::unique_ptr<Engine> engine_;
 };

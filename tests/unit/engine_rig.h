@@ -19,6 +19,7 @@
 #include "core/sim/sim_workers.h"
 #include "optim/gradient_math.h"
 #include "optim/optimizers.h"
+#include "optim/state_codec.h"
 #include "tiers/hbm_tier.h"
 #include "tiers/host_tier.h"
 #include "tiers/nvme_tier.h"
@@ -55,7 +56,7 @@ class RigRank {
                                        clock, nvme_options, {}, &workers_)
                             .value());
     }
-    EnginePorts ports{clock, device_, communicator, workers_, *optimizer_, math_};
+    EnginePorts ports{clock, device_, communicator, workers_, *optimizer_, math_, codec_};
     ports.tiers = {hbm_.get(), host_.get(), nvme_.get()};
     ports.slots =
         arena.subspan(bytes(TierKind::kHost), plan.arena_bytes() - bytes(TierKind::kHost));
@@ -161,6 +162,7 @@ class RigRank {
   SimIoQueue disk_;
   const std::unique_ptr<Optimizer> optimizer_ = std::move(*make_optimizer("scalar_adamw"));
   ScalarGradientMath math_;
+  ScalarStateCodec codec_;
   std::unique_ptr<HbmTier> hbm_;
   std::unique_ptr<HostTier> host_;
   std::unique_ptr<NvmeTier> nvme_;

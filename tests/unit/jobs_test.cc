@@ -141,17 +141,5 @@ TEST(UpdateJob, RefreshesTheWholeParameterFirst) {
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(param[i], bf16_from_float(master[i])) << i;
 }
 
-// Goal: copies convert between types, in order. Method: down, then up from what came down.
-TEST(ConvertJob, CopiesInOrder) {
-  std::vector<float> from = {1.00390625f, -3.0f}, back(2);  // the first lies between two bf16
-  std::vector<uint16_t> narrow(2);
-  const ScalarGradientMath math;
-  ConvertJob job(math);
-  job.add(bytes_of(from), DType::kFloat32, bytes_of(narrow), DType::kBFloat16);
-  job.add(bytes_of(narrow), DType::kBFloat16, bytes_of(back), DType::kFloat32);
-  job.run();
-  EXPECT_EQ(back, (std::vector<float>{1.0f, -3.0f}));
-}
-
 }  // namespace
 }  // namespace zoffload

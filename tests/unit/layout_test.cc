@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <map>
 #include <tuple>
+#include <utility>
 
 namespace zoffload {
 namespace {
@@ -131,6 +133,46 @@ TEST(Layout, SpansOfShardAndPiece) {
   const DeviceSpan piece = layout.piece(1, own);
   EXPECT_EQ(piece.address(), own.address() + 2 * kNormChunk);
   EXPECT_EQ(piece.bytes(), 2 * kNormChunk);
+}
+
+// Goal: every segment of int8 moments starts with a block, whatever the rank and the cut. Method:
+// parameters of odd sizes over several ranks and cuts; in other formats they lie closer together.
+TEST(Layout, SegmentsStartWithABlock) {
+  BucketSpec bucket;
+  for (uint64_t numel : {5u, 129u, 10001u, 31u, 40000u})
+    bucket.params.push_back({"p", numel, 0, {}});
+  EXPECT_EQ(make_layout({bucket}, 0, 1, kNormChunk).params[1].begin, 32u);
+  bucket.format.moments = MomentFormat::kInt8;
+  EXPECT_EQ(make_layout({bucket}, 0, 1, kNormChunk).params[1].begin, kMomentBlock);
+  for (uint32_t world_size : {1u, 2u, 3u}) {
+    for (uint64_t chunks : {1u, 3u}) {
+      for (uint32_t rank = 0; rank < world_size; ++rank) {
+        const Layout layout = make_layout({bucket}, rank, world_size, chunks * kNormChunk);
+        for (const SubgroupLayout& subgroup : layout.subgroups) {
+          for (const Segment& segment : subgroup.segments) {
+            EXPECT_EQ(segment.begin % kMomentBlock, 0u);
+            EXPECT_EQ(segment.begin_in_param % kMomentBlock, 0u);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Goal: what a parameter is rounded with follows its name, and nothing else. Method: the same names
+// in other buckets, worlds and cuts; names that differ in their last letter differ in many bits.
+TEST(Layout, SeedsFollowTheName) {
+  const Layout one = make_layout(two_buckets(), 0, 1, kNormChunk);
+  std::vector<BucketSpec> other = two_buckets();
+  std::swap(other[0].params[0], other[0].params[1]);
+  other[0].name = "elsewhere";
+  const Layout two = make_layout(other, 1, 2, 4 * kNormChunk);
+  EXPECT_EQ(one.params[0].seed, two.params[1].seed);
+  EXPECT_EQ(one.params[1].seed, two.params[0].seed);
+  EXPECT_EQ(one.params[1].seed, param_seed("b"));
+  const int bits = std::popcount(param_seed("layers.0.w") ^ param_seed("layers.1.w"));
+  EXPECT_GT(bits, 16);
+  EXPECT_LT(bits, 48);
 }
 
 // Goal: what the REQUIRES forbids. Method: death tests.

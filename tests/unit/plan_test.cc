@@ -73,6 +73,77 @@ TEST(Plan, KeepsOnlyWhatIsNeeded) {
   EXPECT_EQ(home(*fp32, TierKind::kHost), kNormChunk * 12);  // the parameter is the master
 }
 
+struct FormatBytes {
+  const char* name;
+  uint64_t state_bytes;  // of a chunk of kNormChunk elements of a bf16 model, page by page
+};
+
+// Goal: homes and slots have the bytes of the format, and subgroups as many elements as fit.
+// Method: every format by hand, bf16, all on NVMe; the moments' scales take a page of their own
+// each.
+TEST(Plan, CountsTheBytesOfTheFormat) {
+  constexpr uint64_t kChunk = kNormChunk;
+  for (const auto& [name, bytes] :
+       {FormatBytes{"fp32", 12 * kChunk}, FormatBytes{"split", 10 * kChunk},
+        FormatBytes{"bf16", 8 * kChunk}, FormatBytes{"split+bf16", 6 * kChunk},
+        FormatBytes{"int8", 6 * kChunk + 2 * kPageBytes},
+        FormatBytes{"split+int8", 4 * kChunk + 2 * kPageBytes}}) {
+    BucketSpec bucket = block("a", DType::kBFloat16, 10 * kNormChunk);
+    bucket.format = state_format_named(name).value();
+    PlanRequest request = request_for(kNvme, kNvme);
+    request.subgroup_bytes = bytes;
+    const auto plan = make_plan({bucket}, request);
+    ASSERT_TRUE(plan.ok());
+    EXPECT_EQ(plan->layout.subgroup_numel, kNormChunk) << name;
+    EXPECT_EQ(plan->update.bytes, bytes + 2 * kChunk) << name;
+    EXPECT_EQ(home(*plan, TierKind::kNvme), 10 * (bytes + 2 * kChunk)) << name;
+    EXPECT_NE(plan->summary().find(std::string("state as ") + name + ": "), std::string::npos);
+    request.subgroup_bytes = 4 * bytes;
+    EXPECT_GE(make_plan({bucket}, request)->layout.subgroup_numel, 4 * kNormChunk) << name;
+  }
+}
+
+// Goal: in a model of several formats, the largest bounds the subgroups, in bytes; so does a number
+// of elements. Method: buckets of 12 and 6 bytes, alone and together.
+TEST(Plan, TheLargestFormatBoundsTheSubgroups) {
+  const BucketSpec large = block("a", DType::kBFloat16, 64 * kNormChunk);
+  BucketSpec small = block("b", DType::kBFloat16, 64 * kNormChunk);
+  small.format = state_format_named("split+bf16").value();
+  PlanRequest request = request_for(kHost, kNvme);
+  request.subgroup_bytes = 8 * 12 * kNormChunk;
+  EXPECT_EQ(make_plan({small}, request)->layout.subgroup_numel, 16 * kNormChunk);
+  const auto both = make_plan({small, large}, request);
+  EXPECT_EQ(both->layout.subgroup_numel, 8 * kNormChunk);
+  EXPECT_EQ(both->update.bytes, 8 * 12 * kNormChunk);
+  const std::string summary = both->summary();
+  EXPECT_LT(summary.find("state as fp32: 3.00 MiB"), summary.find("state as split+bf16: 1.50 MiB"));
+  request.subgroup_numel = 3 * kNormChunk + 1;
+  EXPECT_EQ(make_plan({small, large}, request)->layout.subgroup_numel, 3 * kNormChunk);
+  request.subgroup_numel = 1;
+  EXPECT_EQ(make_plan({small, large}, request)->layout.subgroup_numel, kNormChunk);
+}
+
+// Goal: fp32 weights are their own master, whatever the format says. Method: split, in fp32.
+TEST(Plan, SplitNeedsSixteenBitWeights) {
+  BucketSpec bucket = block("a", DType::kFloat32, kNormChunk);
+  bucket.format = state_format_named("split+bf16").value();
+  const auto plan = make_plan({bucket}, request_for(kHost, kHost));
+  ASSERT_TRUE(plan.ok());
+  EXPECT_EQ(home(*plan, TierKind::kHost), kNormChunk * (4 + 2 + 2));
+}
+
+// Goal: what the optimizer does not keep has neither home nor slot. Method: one moment, and none.
+TEST(Plan, MomentsThatAreNotKept) {
+  PlanRequest request = request_for(kHost, kNvme);
+  request.moments = {.exp_avg = true, .exp_avg_sq = false};
+  const std::vector<BucketSpec> model = {block("a", DType::kBFloat16, kNormChunk)};
+  EXPECT_EQ(home(*make_plan(model, request), TierKind::kNvme), kNormChunk * 8);
+  request.moments = {.exp_avg = false, .exp_avg_sq = false};
+  const auto none = make_plan(model, request);
+  EXPECT_EQ(home(*none, TierKind::kNvme), kNormChunk * 4);
+  EXPECT_EQ(none->update.bytes, kNormChunk * 4);
+}
+
 // Goal: level 1: parameters stay with the user, their state has a home. Method: bf16 in place.
 TEST(Plan, InPlace) {
   std::vector<std::byte> memory(kNormChunk * 2);
