@@ -10,6 +10,7 @@
 #include "bindings/aio.h"
 #include "bindings/engine.h"
 #include "bindings/errors.h"
+#include "bindings/state_formats.h"
 #include "core/plan/config.h"
 #include "core/plan/parse_bytes.h"
 #include "optim/simd_targets.h"
@@ -125,6 +126,7 @@ NB_MODULE(_core, module) {
   bind_config(module);
   bind_engine(module);
   bind_aio(module);
+  bind_state_formats(module);
   module.def("parse_config", &parse_or_raise, "json"_a, "world_size"_a = 1,
              "Reads a DeepSpeed config; raises with every mistake in it, a line each.");
   module.def(
@@ -141,7 +143,6 @@ NB_MODULE(_core, module) {
         return *bytes;
       },
       "text"_a, "\"256MiB\" or \"2GB\" as a number of bytes.");
-  module.def("state_format_names", [] { return state_format_names(); });
   module.def("probe_path", &path_dict, "folder"_a, "What this folder's file system allows.");
   module.def("probe_uring", [] { return uring_dict(probe_uring()); });
   module.def(

@@ -9,8 +9,9 @@
 
 namespace zoffload {
 
-// Elements that are worked on together. Tiles start at multiples of it within a parameter.
-inline constexpr size_t kTileNumel = 512;
+// Elements that are worked on together: their fp32 arrays and what they are stored as fit into the
+// first cache twice. Tiles start at multiples of it within a parameter.
+inline constexpr size_t kTileNumel = 256;
 
 constexpr uint64_t mix64(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

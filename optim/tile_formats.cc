@@ -136,14 +136,16 @@ HWY_INLINE Bits<D> random_half(D d, const uint32_t* random) {
 
 template <Moment kMoment>
 void encode_bf16_all(const float* from, const uint32_t* random, uint16_t* to, size_t numel) {
+  if (random == nullptr) {
+    for_vectors(numel, [&](auto d, size_t i) HWY_ATTR {
+      store_float(d, with_canonical_nan(d, hn::LoadU(d, from + i)), to + i);
+    });
+    return;
+  }
   for_vectors(numel, [&](auto d, size_t i) HWY_ATTR {
-    const auto value = with_canonical_nan(d, hn::LoadU(d, from + i));
-    if (random == nullptr) {
-      store_float(d, value, to + i);
-    } else {
-      const auto half = random_half<kMoment>(d, random + i);
-      store_16(d, hn::ShiftRight<16>(hn::Add(bits_of(d, value), half)), to + i);
-    }
+    const auto half = random_half<kMoment>(d, random + i);
+    const auto bits = bits_of(d, hn::LoadU(d, from + i));
+    store_16(d, hn::ShiftRight<16>(hn::Add(bits, half)), to + i);
   });
 }
 

@@ -25,7 +25,8 @@ struct TileFormats {
 
   void (*decode_bf16)(const uint16_t* from, float* to, size_t numel);
   void (*decode_int8[2])(const uint8_t* codes, const float* scales, float* to, size_t numel);
-  // Rounds to nearest where `random` is null. Indexed by Moment.
+  // Rounds to nearest where `random` is null; otherwise, REQUIRES: each NaN is the canonical one.
+  // Indexed by Moment.
   void (*encode_bf16[2])(const float* from, const uint32_t* random, uint16_t* to, size_t numel);
   void (*encode_int8[2])(const float* from, const uint32_t* random, uint8_t* codes, float* scales,
                          size_t numel);

@@ -12,6 +12,9 @@ namespace {
 // when it is copied to the accelerator.
 constexpr size_t kStreamMin = size_t{64} << 10;
 
+// A tile without buffers may be longer, which costs less per element.
+constexpr size_t kTileInPlaceNumel = 512;
+
 // What of a tile is not stored in fp32.
 struct Buffers {
   alignas(64) float weight[kTileNumel];
@@ -38,6 +41,10 @@ class Frame {
         streams_(view.residual.empty() && view.param.size_bytes() >= kStreamMin) {}
 
   bool streams() const { return streams_; }
+  // All state is fp32, so that no buffer is used.
+  bool in_place() const {
+    return view_.residual.empty() && view_.moments == MomentFormat::kFloat32;
+  }
 
   // The tile from element i on, in fp32.
   RuleTile decode(size_t i, size_t numel, float grad_scale) {
@@ -102,9 +109,9 @@ class Frame {
 void TiledOptimizer::do_update(const UpdateView& view, const Call& call) const {
   Frame frame(view, tile_formats(), call.step);
   const size_t numel = view.numel();
+  const size_t tile_numel = frame.in_place() ? kTileInPlaceNumel : kTileNumel;
   for (size_t i = 0; i < numel;) {
-    const size_t to_boundary = kTileNumel - (view.first + i) % kTileNumel;
-    const size_t count = std::min(numel - i, to_boundary);
+    const size_t count = std::min(numel - i, tile_numel - (view.first + i) % tile_numel);
     const RuleTile tile = frame.decode(i, count, call.grad_scale);
     rule().step_tile(call.constants, tile);
     frame.encode(i, tile);

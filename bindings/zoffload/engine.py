@@ -31,7 +31,7 @@ from .errors import InvalidArgument, Unsupported, unavailable
 from .gradients import Gradients
 from .hooks import Hooks
 from .residency import Residency, give_back_freed_memory
-from .state_formats import FormatRules, compile_rule
+from .state_formats import rules_of_config
 from .zero import Home
 
 logger = logging.getLogger("zoffload")
@@ -156,7 +156,7 @@ class Engine:
         groups = {p: i for i, group in enumerate(optimizer.param_groups) for p in group["params"]}
         check_groups(module, groups)
         dtype = torch.bfloat16 if config.dtype == "bf16" else torch.float32
-        rules = format_rules(config)
+        rules = rules_of_config(config)
         self._cut = cut_module(module, groups, dtype, rules.format_of)
         rules.warn_of_unused(stacklevel=3)
         specs = [bucket.spec() for bucket in self._cut.buckets]
@@ -344,14 +344,6 @@ def check_groups(module: nn.Module, groups: Mapping[nn.Parameter, int]) -> None:
             )
 
 
-def format_rules(config: _core.Config) -> FormatRules:
-    rules = [
-        compile_rule(f"zoffload.rules[{number}].params", pattern, format)
-        for number, (pattern, format) in enumerate(config.rules)
-    ]
-    return FormatRules(config.state_format, tuple(rules))
-
-
 def core_options(config: _core.Config, optimizer_name: str) -> dict:
     """The config's share that the core wants to know."""
     return {
@@ -397,13 +389,18 @@ def read_config(config: dict | str | os.PathLike | None, args: Any) -> _core.Con
     return parsed
 
 
-def warn_of_frozen(module: nn.Module) -> None:
+def warn_of_frozen(module: nn.Module, config: _core.Config, optimizer_name: str) -> None:
     """Everything is given to the optimizer, though some is perhaps never trained."""
-    frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
-    if frozen > 0:
+    rules = rules_of_config(config)
+    state_bytes = sum(
+        _core.state_bytes(config.dtype, rules.format_of(name), optimizer_name, p.numel())
+        for name, p in module.named_parameters()
+        if not p.requires_grad
+    )
+    if state_bytes > 0:
         warnings.warn(
-            f"optimizer state is reserved for {frozen} elements of parameters that are frozen now: "
-            "give model_parameters= without them if they stay so",
+            f"{state_bytes} bytes of optimizer state are reserved for parameters that are frozen "
+            "now: give model_parameters= without them if they stay so",
             stacklevel=3,
         )
 
@@ -443,7 +440,7 @@ def initialize(
     chosen = choose_optimizer(optimizer, model, model_parameters, parsed)
     zero_optimizer = ZeroOptimizer(*chosen, parsed)
     if model_parameters is None and not isinstance(optimizer, torch.optim.Optimizer):
-        warn_of_frozen(model)
+        warn_of_frozen(model, parsed, zero_optimizer.name)
     engine = Engine(model, zero_optimizer, parsed)
     engine.training_dataloader = make_dataloader(training_data, parsed, collate_fn)
     is_factory = callable(lr_scheduler) and not hasattr(lr_scheduler, "step")

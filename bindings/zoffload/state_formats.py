@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._core import state_format_names
+from . import _core
 from .errors import InvalidArgument, Unsupported
 
-FORMATS = tuple(state_format_names())
+FORMATS = tuple(_core.state_format_names())
 # torch's dtypes, by their names: this module needs no torch. They are the moments'; the master
 # weights stay in fp32.
 DTYPES = {"torch.float32": "fp32", "torch.bfloat16": "bf16", "torch.int8": "int8"}
@@ -75,6 +75,15 @@ class FormatRules:
                     f"rules: no parameter's name matches {rule.pattern.pattern!r}",
                     stacklevel=stacklevel + 1,
                 )
+
+
+def rules_of_config(config: _core.Config) -> FormatRules:
+    """Those of level 2."""
+    rules = [
+        compile_rule(f"zoffload.rules[{number}].params", pattern, format)
+        for number, (pattern, format) in enumerate(config.rules)
+    ]
+    return FormatRules(config.state_format, tuple(rules))
 
 
 def asks_for_split(formats: Iterable[str]) -> bool:

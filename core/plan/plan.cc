@@ -55,18 +55,8 @@ Status check_shares(const Placement& shares, const char* key) {
 
 bool in_slot(TierKind home) { return home == TierKind::kHbm || home == TierKind::kNvme; }
 
-// Bytes that an update of `numel` elements cannot do without: the weights or what is kept of their
-// master, and the moments. Of what is not trained, the weights.
-uint64_t update_bytes(const BucketLayout& bucket, uint64_t numel) {
-  uint64_t bytes = role_bytes(bucket, bucket.has_master() ? Role::kMaster : Role::kParam, numel);
-  for (Role moment : {Role::kExpAvg, Role::kExpAvgSq}) {
-    if (has_role(bucket, moment)) bytes += role_bytes(bucket, moment, numel);
-  }
-  return bytes;
-}
-
 // The elements of a subgroup that has as many bytes as the request allows, in the bucket whose
-// elements take the most.
+// elements take the most. Weights that are their own master count as state.
 uint64_t wanted_subgroup_numel(const std::vector<BucketSpec>& model, const PlanRequest& request) {
   uint64_t chunk_bytes = kNormChunk;
   for (const BucketSpec& spec : model) {
@@ -75,7 +65,9 @@ uint64_t wanted_subgroup_numel(const std::vector<BucketSpec>& model, const PlanR
     bucket.trainable = spec.trainable;
     bucket.format = spec.format;
     bucket.moments = request.moments;
-    chunk_bytes = std::max(chunk_bytes, update_bytes(bucket, kNormChunk));
+    uint64_t bytes = state_bytes(bucket, kNormChunk);
+    if (!bucket.has_master()) bytes += role_bytes(bucket, Role::kParam, kNormChunk);
+    chunk_bytes = std::max(chunk_bytes, bytes);
   }
   uint64_t numel = request.subgroup_bytes / chunk_bytes * kNormChunk;
   if (request.subgroup_numel != 0) {
@@ -194,6 +186,14 @@ uint64_t role_bytes(const BucketLayout& bucket, Role role, uint64_t numel) {
   return 0;
 }
 
+uint64_t state_bytes(const BucketLayout& bucket, uint64_t numel) {
+  uint64_t bytes = 0;
+  for (Role role : {Role::kMaster, Role::kExpAvg, Role::kExpAvgSq}) {
+    if (has_role(bucket, role)) bytes += role_bytes(bucket, role, numel);
+  }
+  return bytes;
+}
+
 uint64_t value_bytes(const BucketLayout& bucket, Role role, uint64_t numel) {
   ZO_CHECK(role != Role::kGrad);
   return numel * dtype_bytes(role_dtype(bucket, role, DType::kFloat32));
@@ -251,10 +251,7 @@ std::string Plan::summary() const {
     uint64_t bytes = 0;
     for (const SubgroupLayout& subgroup : layout.subgroups) {
       const BucketLayout& bucket = layout.buckets[subgroup.bucket];
-      if (state_format_name(bucket.format) != name) continue;
-      for (Role role : {Role::kMaster, Role::kExpAvg, Role::kExpAvgSq}) {
-        if (has_role(bucket, role)) bytes += role_bytes(bucket, role, subgroup.numel);
-      }
+      if (state_format_name(bucket.format) == name) bytes += state_bytes(bucket, subgroup.numel);
     }
     if (bytes > 0) text += "  state as " + std::string(name) + ": " + format_bytes(bytes) + "\n";
   }

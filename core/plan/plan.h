@@ -64,6 +64,8 @@ Result<Plan> make_plan(const std::vector<BucketSpec>& model, const PlanRequest& 
 // a subgroup, in the bucket's state format.
 bool has_role(const BucketLayout& bucket, Role role);
 uint64_t role_bytes(const BucketLayout& bucket, Role role, uint64_t numel);
+// Of master and moments together.
+uint64_t state_bytes(const BucketLayout& bucket, uint64_t numel);
 // A role as the user sees it: the state in fp32, whatever it is stored as.
 DType role_dtype(const BucketLayout& bucket, Role role, DType gradient_dtype);
 uint64_t value_bytes(const BucketLayout& bucket, Role role, uint64_t numel);

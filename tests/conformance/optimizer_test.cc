@@ -16,6 +16,7 @@
 #include "core/base/bf16.h"
 #include "optim/optimizers.h"
 #include "optim/simd_targets.h"
+#include "tests/conformance/optimizer_table.h"
 
 namespace zoffload {
 namespace {
@@ -24,12 +25,6 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr size_t kGuard =
     8;  // elements before and after the piece under test, which must stay as they are
-
-std::unique_ptr<Optimizer> must_make(std::string_view name) {
-  auto made = make_optimizer(name);
-  EXPECT_TRUE(made.ok()) << made.status().to_string();
-  return std::move(*made);
-}
 
 // The view as this optimizer takes it: without the moments that it does not keep.
 UpdateView kept_by(const Optimizer& optimizer, UpdateView view) {
@@ -162,14 +157,6 @@ using Case = std::tuple<std::string, std::string, DType,
 std::string case_name(const testing::TestParamInfo<Case>& info) {
   const auto& [optimizer, target, grad_dtype, has_param] = info.param;
   return optimizer + "_" + target + "_grad_" + dtype_name(grad_dtype) + (has_param ? "_param" : "");
-}
-
-std::vector<std::string> vectorised_optimizers() {
-  std::vector<std::string> names;
-  for (std::string_view name : optimizer_names()) {
-    if (!name.starts_with("scalar_")) names.emplace_back(name);
-  }
-  return names;
 }
 
 class OptimizerConformance : public testing::TestWithParam<Case> {

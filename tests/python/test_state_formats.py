@@ -76,8 +76,8 @@ def test_same_bits_on_every_tier(tmp_path, state_dtype, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("state_dtype", FORMATS)
 def test_trains_as_fp32_does(state_dtype, dtype):
-    """Method: the loss after 60 steps, which fp32 brings down to a third. Of what it went down,
-    others may miss a twentieth; ten times less was measured."""
+    """Method: the loss after 60 steps. Of what fp32 brings it down, others may miss a 500th; a
+    twentieth of that was measured."""
 
     def losses(state_dtype):
         net, found = Net(dtype), []
@@ -93,8 +93,8 @@ def test_trains_as_fp32_does(state_dtype, dtype):
 
     expected, found = losses("fp32"), losses(state_dtype)
     went_down = expected[0] - expected[-1]
-    assert went_down > expected[0] / 3
-    assert abs(found[-1] - expected[-1]) <= went_down / 20
+    assert went_down > expected[0] / 2
+    assert abs(found[-1] - expected[-1]) <= went_down / 500
 
 
 def test_split_loses_nothing():
