@@ -2,12 +2,11 @@
 
 #include <array>
 #include <charconv>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <optional>
 #include <utility>
 
+#include "bench/output.h"
 #include "bench/result.h"
 
 namespace zoffload::bench {
@@ -117,16 +116,16 @@ void take_from(const Json& block, const char* key, std::vector<T>& values,
 
 // Takes the flags' defaults from a config file: the `aio` block of DeepSpeed, with our io_engine.
 void take_config(const std::string& file, Options& options) {
-  std::ifstream stream(file);
-  if (!stream) throw CLI::ValidationError("--config", file + ": cannot be read");
-  const std::string text((std::istreambuf_iterator<char>(stream)), {});
-  const Json config = Json::parse(text, nullptr, false);
+  const zoffload::Result<std::string> text = read_text(file);
+  if (!text.ok()) throw CLI::ValidationError("--config", text.status().message());
+  const Json config = Json::parse(*text, nullptr, false);
   if (!config.is_object()) throw CLI::ValidationError("--config", file + ": not a JSON object");
   if (!config.contains("aio")) {
     throw CLI::ValidationError("--config", file + ": has no block \"aio\"");
   }
   const Json& aio = config.at("aio");
   if (!aio.is_object()) throw CLI::ValidationError("--config", file + ": \"aio\" is not an object");
+  options.config_file = file;
   take_from(aio, "block_size", options.block_bytes, parse_size);
   take_from(aio, "queue_depth", options.queue_depths, parse_count);
   take_from(aio, "intra_op_parallelism", options.workers, parse_count);
@@ -227,10 +226,12 @@ void add_storage_options(CLI::App& app, Options& options) {
              direct_flag(options.direct), "bypass the page cache")
       ->group("Storage");
   const auto fixed = [&options](bool wanted) { options.fixed_buffers = wanted; };
-  app.add_flag_callback("--fixed-buffers", std::bind(fixed, true),
-                        "register the buffers with the kernel [yes]")
+  CLI::Option* const with = app.add_flag_callback("--fixed-buffers", std::bind(fixed, true),
+                                                  "register the buffers with the kernel [yes]");
+  with->group("Storage");
+  app.add_flag_callback("--no-fixed-buffers", std::bind(fixed, false), "do not")
+      ->excludes(with)
       ->group("Storage");
-  app.add_flag_callback("--no-fixed-buffers", std::bind(fixed, false), "do not")->group("Storage");
   add_parsed(app, "--verify", options.verify, parse_choice<kVerifies>, names_of(kVerifies, "|"),
              "none", "check what is read against the XXH3 of what was written")
       ->group("Storage");
@@ -263,22 +264,35 @@ void add_budget_options(CLI::App& app, Options& options) {
 }
 
 void add_output_options(CLI::App& app, Options& options) {
-  add_parsed(app, "--output", options.format, parse_choice<kFormats>, names_of(kFormats, "|"),
-             "table", "form of the result")
-      ->group("Output");
-  app.add_option("--out", options.out_file, "write the result to a file, not to stdout")
+  const auto take_out = [&options](const char* flag, const std::string& file) {
+    options.out_flag = flag;
+    options.out_file = file == "-" ? "" : file;
+  };
+  CLI::Option* const form = add_parsed(app, "--output", options.format, parse_choice<kFormats>,
+                                       names_of(kFormats, "|"), "table", "form of the result");
+  form->group("Output");
+  CLI::Option* const out = app.add_option_function<std::string>(
+      "--out", [take_out](const std::string& file) { take_out("--out", file); },
+      "write the result to a file, not to stdout (-)");
+  out->type_name("FILE")->group("Output");
+  app.add_option_function<std::string>(
+         "--json",
+         [&options, take_out](const std::string& file) {
+           options.format = Format::kJson;
+           take_out("--json", file);
+         },
+         "short for --output json --out FILE")
+      ->excludes(form)
+      ->excludes(out)
       ->type_name("FILE")
       ->group("Output");
   app.add_option_function<std::string>(
-         "--json",
+         "--html",
          [&options](const std::string& file) {
-           options.format = Format::kJson;
-           options.out_file = file;
+           if (file == "-") throw CLI::ValidationError("--html", "give a file for the page");
+           options.html_file = file;
          },
-         "short for --output json --out FILE")
-      ->type_name("FILE")
-      ->group("Output");
-  app.add_option("--html", options.html_file, "draw the result as a page with plots, too")
+         "draw the result as a page with plots, too")
       ->type_name("FILE")
       ->group("Output");
   app.add_option("--label", options.label, "a text that the result carries")

@@ -103,7 +103,16 @@ class CleanCommand : public Command {
   }
 
   void add_options(CLI::App& app, Options& options) override {
-    app.add_option("DIR", folders_, "nvme_paths: the folders that hold the stores")->required();
+    const auto take = [this](const std::vector<std::string>& folders) {
+      for (const std::string& folder : folders) {
+        if (folder.empty()) throw CLI::ValidationError("DIR", "an empty path");
+      }
+      folders_ = folders;
+    };
+    app.add_option_function<std::vector<std::string>>(
+           "DIR", take, "nvme_paths: the folders that hold the stores")
+        ->type_name("FOLDER")
+        ->required();
     app.add_flag("-y,--yes", yes_, "remove without asking");
     app.add_flag("--dry-run", options.dry_run, "only list");
   }

@@ -9,6 +9,7 @@
 #include "bench/commands.h"
 #include "bench/short_runs.h"
 #include "bench/text_table.h"
+#include "bench/value_text.h"
 #include "core/base/format.h"
 
 namespace zoffload::bench {
@@ -159,7 +160,7 @@ zoffload::Result<ExitCode> CollectiveCommand::run(Context& context) {
   ZO_TRY(check());
   std::vector<Candidate> candidates = make_candidates();
   if (context.options().dry_run) {
-    context.say("would measure " + std::to_string(candidates.size()) + " combinations");
+    context.plan("would measure " + std::to_string(candidates.size()) + " combinations");
     return ExitCode::kDone;
   }
   const uint64_t bytes_max = *std::max_element(sizes_.begin(), sizes_.end());
@@ -196,7 +197,7 @@ std::string CollectiveCommand::print_table(const Document& document) const {
     const std::string name = result.name.substr(result.name.find('.') + 1);
     rows.push_back({name, std::to_string(result.params["ranks"].get<uint32_t>()),
                     format_exact(result.params["size_bytes"].get<uint64_t>()),
-                    format_seconds(result.details["seconds_each"]),
+                    nanoseconds_text(1e9 * result.details["seconds_each"].get<double>()),
                     format_rate(result.details["algorithm_bytes_per_s"]),
                     format_rate(result.details["bus_bytes_per_s"])});
   }

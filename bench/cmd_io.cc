@@ -10,7 +10,6 @@
 #include "bench/add_options.h"
 #include "bench/commands.h"
 #include "bench/io_sweep.h"
-#include "bench/output.h"
 #include "bench/progress.h"
 #include "bench/quantity.h"
 #include "bench/storage_rig.h"
@@ -38,7 +37,6 @@ class IoCommand : public Command {
 
   void add_options(CLI::App& app, Options& options) override;
   zoffload::Result<ExitCode> run(Context& context) override;
-  std::string print_table(const Document& document) const override;
 
  private:
   Status check(const Options& options) const;
@@ -50,7 +48,6 @@ class IoCommand : public Command {
   bool sustained_ = false;
   double min_read_ = 0;  // bytes per second; 0: none
   double min_write_ = 0;
-  std::vector<std::string> plan_;  // what a dry run prints
 };
 
 void IoCommand::add_options(CLI::App& app, Options& options) {
@@ -74,6 +71,7 @@ Status IoCommand::check(const Options& options) const {
   if (min_write_ > 0 && read_share_ == 1) return invalid("--min-write: nothing is written");
   if (options.runtime_s <= 0) return invalid("--runtime: must be above 0");
   if (!sustained_) return Status();
+  ZO_TRY(check_sustained(options));
   if (read_share_ != 0) return invalid("--sustained: needs --rw write");
   if (options.max_write_bytes == 0) {
     return invalid("--sustained: needs --max-write, which says how much may be written");
@@ -109,12 +107,8 @@ zoffload::Result<ExitCode> IoCommand::run(Context& context) {
   ZO_TRY(check_sweep(options));  // before the plan: what cannot be done is not promised
   const std::vector<std::string> lines = plan(options);
   context.document().summary["planned_fill_bytes"] = plan_sweep(options).fill_bytes;
-  if (options.dry_run) {
-    plan_ = lines;
-    context.document().summary["dry_run"] = true;
-    return ExitCode::kDone;
-  }
-  for (const std::string& line : lines) context.say(line);
+  for (const std::string& line : lines) context.plan(line);
+  if (options.dry_run) return ExitCode::kDone;
   const IoWorkload workload = {read_share_, random_};
   const Status measured =
       sustained_ ? measure_sustained(workload, context) : measure_sweep(workload, context);
@@ -141,13 +135,6 @@ bool IoCommand::thresholds_met(Context& context) const {
     require(result, "--min-write", 1 - read_share_, min_write_);
   }
   return met;
-}
-
-std::string IoCommand::print_table(const Document& document) const {
-  if (plan_.empty()) return bench::print_table(document);
-  std::string text;
-  for (const std::string& line : plan_) text += line + "\n";
-  return text;
 }
 
 }  // namespace

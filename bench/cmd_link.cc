@@ -99,7 +99,8 @@ zoffload::Result<ExitCode> LinkCommand::run(Context& context) {
   ZO_TRY(check_memory(pool_bytes, "--pool or --size", "give a smaller one"));
   ZO_TRY(check_memory(4 * pool_bytes, "four pools of --pool or --size", "give a smaller one"));
   if (context.options().dry_run) {
-    context.say("would copy within " + format_exact(4 * pool_bytes) + " of memory");
+    context.plan("would measure " + std::to_string(ways_.size() * sizes_.size()) +
+                 " combinations within " + format_exact(4 * pool_bytes) + " of memory");
     return ExitCode::kDone;
   }
   ZO_ASSIGN_OR_RETURN(const auto rig, LinkRig::open(device, pool_bytes));

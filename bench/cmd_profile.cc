@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -79,6 +78,7 @@ class ProfileCommand final : public Command {
 
   void add_options(CLI::App& app, Options& options) override;
   zoffload::Result<ExitCode> run(Context& context) override;
+  NamedFiles files() const override { return {{}, {{"--profile-out", profile_file_}}}; }
   std::string print_table(const Document& document) const override;
 
  private:
@@ -113,13 +113,11 @@ void ProfileCommand::add_options(CLI::App& app, Options& options) {
       ->default_str(profile_file_);
 }
 
-// Whether `file` may be written: it is not there, or a profile of any version.
+// Whether `file`, which can be written, may be: it is not there, or a profile of any version.
 Status check_replaceable(const std::string& file) {
-  ZO_TRY(check_writable(file).within("--profile-out"));
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) return Status();
-  std::ifstream stream(file);
-  const std::string text((std::istreambuf_iterator<char>(stream)), {});
+  ZO_ASSIGN_OR_RETURN(const std::string text, read_text(file));
   const Json found = Json::parse(text, nullptr, false);
   const Json schema = found.is_object() ? found.value("schema", Json()) : Json();
   if (schema.is_string() && schema.get<std::string>().starts_with("zoffload-profile/")) {
@@ -322,9 +320,12 @@ zoffload::Result<ExitCode> ProfileCommand::run(Context& context) {
   ZO_ASSIGN_OR_RETURN(const std::vector<std::string> paths, tuning_paths(options));
   ZO_ASSIGN_OR_RETURN(space_.engines, usable_engines(options.engines, context));
   ZO_TRY(check_replaceable(profile_file_));
+  ZO_TRY(check_tuning(paths, space_, context));
+  ZO_TRY(check_memory(UpdateRig::memory_bytes({.numel = numel_}), "--numel " + format_numel(numel_),
+                      "give a smaller --numel"));
   if (options.dry_run) {
-    say_plan(paths, context);
-    context.say("would write the profile to " + profile_file_);
+    plan_tuning(paths, context);
+    context.plan("would write the profile to " + profile_file_);
     return ExitCode::kDone;
   }
   Profile profile;

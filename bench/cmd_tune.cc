@@ -103,8 +103,9 @@ zoffload::Result<ExitCode> TuneCommand::run(Context& context) {
     return Status(Code::kInvalidArgument,
                   "--block-size " + std::to_string(bytes) + ": not a multiple of 4096");
   }
+  ZO_TRY(check_tuning(paths, space_, context));
   if (options.dry_run) {
-    say_plan(paths, context);
+    plan_tuning(paths, context);
     return ExitCode::kDone;
   }
   Json& summary = context.document().summary;

@@ -59,6 +59,11 @@ void Context::warn(const std::string& sentence) {
   progress_.print("warning: " + sentence);
 }
 
+void Context::plan(const std::string& line) {
+  if (!options_.dry_run) return say(line);
+  document_.summary["plan"].push_back(line);
+}
+
 void Context::say(const std::string& sentence) {
   if (!options_.quiet) progress_.print(sentence);
 }

@@ -69,12 +69,13 @@ std::string cut_short_by(Stop stop) {
          ": a larger one would finish it";
 }
 
-void say_plan(const std::vector<std::string>& paths, Context& context) {
+void plan_tuning(const std::vector<std::string>& paths, Context& context) {
   const Options& options = context.options();
-  context.say("would write at most " + format_exact(options.max_write_bytes) + ", to files of " +
-              format_exact(options.size_bytes) + " without a name, within " +
-              format_seconds(options.budget_s) + ", below:");
-  for (const std::string& path : paths) context.say("  " + path);
+  const std::string within =
+      options.budget_s > 0 ? ", within " + format_seconds(options.budget_s) : "";
+  context.plan("would write at most " + format_exact(options.max_write_bytes) + ", to files of " +
+               format_exact(options.size_bytes) + " without a name" + within + ", below:");
+  for (const std::string& path : paths) context.plan("  " + path);
 }
 
 zoffload::Result<std::vector<std::string>> tuning_paths(const Options& options) {

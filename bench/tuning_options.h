@@ -30,7 +30,7 @@ void add_tuning_options(CLI::App& app, Options& options, TuningOptions& tuning);
 std::string cut_short_by(Stop stop);
 
 // What --dry-run says.
-void say_plan(const std::vector<std::string>& paths, Context& context);
+void plan_tuning(const std::vector<std::string>& paths, Context& context);
 
 // The paths, absolute and each once. kInvalidArgument: none given.
 zoffload::Result<std::vector<std::string>> tuning_paths(const Options& options);

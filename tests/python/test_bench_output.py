@@ -76,6 +76,65 @@ def test_dry_run_writes_nothing_and_says_what_it_would(bench, check_document, dr
     assert "written_bytes" not in document["summary"]
 
 
+@pytest.mark.parametrize(
+    "command", ["io", "tune", "profile", "pipeline", "link", "adam", "collective"]
+)
+def test_the_plan_is_the_result_of_a_dry_run(bench, check_document, drive, command):  # noqa: F811
+    """Goal: --dry-run of every command prints its plan where results go, in each form, also with
+    --quiet. Method: table and document."""
+    flags = ["--dry-run", "--quiet"]
+    if command in ("io", "tune", "profile", "pipeline"):
+        flags += ["--path", drive, "--force"]
+    table = bench(command, *flags)
+    assert table.code == 0, table.stderr
+    assert table.stdout and table.stderr == ""
+    summary = check_document(bench(command, *flags, "--output", "json").stdout)["summary"]
+    assert summary["dry_run"] is True
+    assert summary["plan"] == table.stdout.splitlines()
+
+
+def test_findings_are_a_table_too(bench):  # noqa: F811
+    """Goal: `probe --output csv` has a line for each finding. Method: the lines of the table."""
+    rows = list(csv.DictReader(io.StringIO(bench("probe", "--output", "csv").stdout)))
+    table = bench("probe").stdout.splitlines()
+    assert [row["what"] for row in rows] == [line[6:17].strip() for line in table]
+    assert all(row["level"] in ("ok", "warn", "fail") and row["says"] for row in rows)
+
+
+def test_csv_has_the_figures_of_the_command(bench):  # noqa: F811
+    """Goal: what only this command measures is in its CSV. Method: the bus bandwidth, and a time
+    that the table can show."""
+    brief = ["--runtime", "1ms", "--repeats", "1", "--op", "all_gather", "--ranks", "2"]
+    done = bench("collective", *brief, "--size", "1KiB", "--output", "csv")
+    (row,) = csv.DictReader(io.StringIO(done.stdout))
+    assert float(row["bus_bytes_per_s"]) == pytest.approx(float(row["algorithm_bytes_per_s"]) / 2)
+    (_, shown) = bench("collective", *brief, "--size", "1B").stdout.splitlines()
+    assert shown.split()[2] == "1B"
+    assert shown.split()[3] != "0"
+
+
+def test_cpu_time_is_of_a_gib(bench, drive):  # noqa: F811
+    """Goal: measurements of different length can be compared. Method: the title, and the figure
+    of the document."""
+    file = drive.parent / "result.json"
+    assert bench("io", "--path", drive, *SMALL, "--json", file).code == 0
+    (result,) = json.loads(file.read_text())["results"]
+    per_gib = result["cpu_seconds"] / (result["bytes"] / 2**30)
+    assert result["details"]["cpu_seconds_per_gib"] == pytest.approx(per_gib)
+    assert "CPU per GiB" in bench("io", "--path", drive, *SMALL).stdout
+
+
+def test_what_was_not_measured_is_no_result(bench, check_document, drive):  # noqa: F811
+    """Goal: no figure of 0 GiB/s for a write that never began. Method: a budget that the file
+    alone takes."""
+    done = bench(
+        *("io", "--path", drive, *SMALL, "--rw", "write", "--max-write", "16MiB"),
+        *("--output", "json"),
+    )
+    assert done.code == 6
+    assert check_document(done.stdout)["results"] == []
+
+
 @pytest.mark.parametrize("flags", [[], ["--output", "json"]])
 def test_a_reader_that_goes_away_is_no_noise(drive, flags):  # noqa: F811
     """Goal: `| head` ends quietly. Method: a pipe whose reading end is closed."""
