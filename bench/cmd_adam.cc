@@ -281,7 +281,7 @@ zoffload::Result<ExitCode> AdamCommand::run(Context& context) {
   }
   report(candidates, complete, context.document());
   ZO_TRY(error);
-  return exit_code_of_rounds(complete, context);
+  return end_rounds(complete, context);
 }
 
 std::string AdamCommand::print_table(const Document& document) const {

@@ -186,7 +186,7 @@ zoffload::Result<ExitCode> CollectiveCommand::run(Context& context) {
     context.document().results.push_back(std::move(result));
   }
   if (!complete.ok()) return complete.status();
-  return exit_code_of_rounds(*complete, context);
+  return end_rounds(*complete, context);
 }
 
 std::string CollectiveCommand::print_table(const Document& document) const {

@@ -122,7 +122,7 @@ zoffload::Result<ExitCode> IoCommand::run(Context& context) {
   ZO_TRY(measured);
   const Stop stop = context.stop();
   const bool at_its_limit = sustained_ && stop == Stop::kWriteBudget;
-  if (stop != Stop::kNone && !at_its_limit) return exit_code_of(stop);
+  if (stop != Stop::kNone && !at_its_limit) return context.end(stop);
   return thresholds_met(context) ? ExitCode::kDone : ExitCode::kThresholdFailed;
 }
 

@@ -142,7 +142,7 @@ zoffload::Result<ExitCode> LinkCommand::run(Context& context) {
     context.document().results.push_back(std::move(candidate.result));
   }
   if (!complete.ok()) return complete.status();
-  return exit_code_of_rounds(*complete, context);
+  return end_rounds(*complete, context);
 }
 
 }  // namespace

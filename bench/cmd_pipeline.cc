@@ -203,7 +203,7 @@ zoffload::Result<ExitCode> PipelineCommand::run(Context& context) {
   const auto complete = run->run();
   report(*run, setup, complete.ok() && *complete, context.document());
   if (!complete.ok()) return complete.status();
-  return exit_code_of_rounds(*complete, context);
+  return end_rounds(*complete, context);
 }
 
 bench::Result bound_result(const Bound& bound, const PipelineSetup& setup) {

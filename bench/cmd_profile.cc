@@ -333,9 +333,9 @@ zoffload::Result<ExitCode> ProfileCommand::run(Context& context) {
   profile.measured = context.document().started;
   ZO_ASSIGN_OR_RETURN(const bool complete, profile_all(paths, profile, context));
   if (!complete || context.stop() == Stop::kSignal) {
-    const Stop stopped = context.stop() != Stop::kNone ? context.stop() : stopped_;
-    context.warn("no profile was written: " + cut_short_by(stopped));
-    return exit_code_of(stopped);
+    const Stop stop = context.stop();
+    context.warn("no profile was written");
+    return context.end(stop != Stop::kNone ? stop : stopped_);
   }
   const std::string text = print_profile(profile);
   ZO_TRY(replace(text, profile_file_));

@@ -126,9 +126,7 @@ zoffload::Result<ExitCode> TuneCommand::run(Context& context) {
     summary["paths"].push_back(choice_of(tuned.back()));
     context.document().config = config_of(tuned);
   }
-  if (stopped == Stop::kNone) return ExitCode::kDone;
-  context.warn(cut_short_by(stopped));
-  return exit_code_of(stopped);
+  return context.end(stopped);
 }
 
 std::string TuneCommand::print_table(const Document& document) const {

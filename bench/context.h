@@ -41,6 +41,9 @@ class Context {
   // A sentence to stderr, with "warning: " in front; kept in summary.warnings too. From any thread;
   // the same sentence is said once.
   void warn(const std::string& sentence);
+  // How the command ends that stopped for this reason, after a warning that names it. kDone, and
+  // not a word, for kNone.
+  ExitCode end(Stop stop);
   // A sentence to stderr, unless --quiet.
   void say(const std::string& sentence);
 

@@ -167,14 +167,6 @@ Status print_document(const Command& command, const Options& options, const Docu
   return write_text(command.print_table(document), options.out_file);
 }
 
-// Whether the command has said which budget it reached: of one path's share only it knows.
-bool is_cut_short(const Document& document) {
-  const Json& warnings = document.summary["warnings"];
-  return std::any_of(warnings.begin(), warnings.end(), [](const Json& warning) {
-    return warning.get<std::string>().find("cut short by") != std::string::npos;
-  });
-}
-
 int run_command(Command& command, const Options& options, std::vector<std::string> argv) {
   for (const auto& [flag, file] :
        {std::pair("--out: ", options.out_file), {"--html: ", options.html_file}}) {
@@ -196,10 +188,6 @@ int run_command(Command& command, const Options& options, std::vector<std::strin
 
   const bool interrupted = context.stop() == Stop::kSignal;
   ExitCode exit_code = ended.ok() ? *ended : exit_code_of(ended.status());
-  if (ended.ok() && exit_code == ExitCode::kPartial && !is_cut_short(document)) {
-    const bool time = context.stop() == Stop::kTimeBudget;
-    context.warn(time ? "stopped by --budget" : "stopped by --max-write");
-  }
   if (interrupted) {
     exit_code = exit_code_of(Stop::kSignal);
     document.summary["interrupted"] = true;

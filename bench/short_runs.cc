@@ -40,8 +40,8 @@ zoffload::Result<bool> run_rounds(size_t candidate_count, uint32_t repeats, Cont
   return context.stop() == Stop::kNone;  // else the last one was cut short
 }
 
-ExitCode exit_code_of_rounds(bool complete, const Context& context) {
-  return complete ? ExitCode::kDone : exit_code_of(context.stop());
+ExitCode end_rounds(bool complete, Context& context) {
+  return context.end(complete ? Stop::kNone : context.stop());
 }
 
 Stopped stopped_by(const Context& context) {

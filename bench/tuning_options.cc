@@ -62,13 +62,6 @@ void add_tuning_options(CLI::App& app, Options& options, TuningOptions& tuning) 
   });
 }
 
-std::string cut_short_by(Stop stop) {
-  if (stop == Stop::kSignal) return "cut short by a signal";
-  const bool by_writes = stop == Stop::kWriteBudget;
-  return std::string("cut short by ") + (by_writes ? "--max-write" : "--budget") +
-         ": a larger one would finish it";
-}
-
 void say_plan(const std::vector<std::string>& paths, Context& context) {
   const Options& options = context.options();
   context.say("would write at most " + format_exact(options.max_write_bytes) + ", to files of " +

@@ -26,9 +26,6 @@ struct TuningOptions {
 // program knows is stored in `options` too, once the command is chosen. Both outlive `app`.
 void add_tuning_options(CLI::App& app, Options& options, TuningOptions& tuning);
 
-// "cut short by --max-write: a larger one would finish it".
-std::string cut_short_by(Stop stop);
-
 // What --dry-run says.
 void say_plan(const std::vector<std::string>& paths, Context& context);
 
