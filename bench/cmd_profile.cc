@@ -101,16 +101,16 @@ class ProfileCommand final : public Command {
 
 void ProfileCommand::add_options(CLI::App& app, Options& options) {
   add_tuning_options(app, options, tuning_);
-  add_count(app, "--max-depth", space_.depth_max, "most requests in flight")->group("Search");
-  add_count(app, "--repeats", repeats_, "measurements of each figure")->group("Measuring");
+  add_count(app, "--max-depth", space_.depth_max, "most requests in flight").group("Search");
+  add_count(app, "--repeats", repeats_, "measurements of each figure").group("Measuring");
   add_parsed(app, "--numel", numel_, parse_numel, "N", format_numel(numel_),
              "parameters of the update; 16 bytes of memory each")
-      ->group("Measuring");
-  app.add_option("--profile-out", profile_file_,
-                 "the profile; one that is there is replaced, any other file is not")
-      ->type_name("FILE")
-      ->group("Output")
-      ->default_str(profile_file_);
+      .group("Measuring");
+  add_text(app, "--profile-out", profile_file_,
+           "the profile; one that is there is replaced, any other file is not")
+      .type_name("FILE")
+      .group("Output")
+      .default_text(profile_file_);
 }
 
 // Whether `file` may be written: it is not there, or a profile of any version.

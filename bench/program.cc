@@ -65,10 +65,10 @@ struct CommandLine {
 
 CommandLine::CommandLine() {
   app.set_help_flag("-h,--help", "show this text");
-  app.add_flag("--version", version, "show the version, commit and build");
+  add_flag(app, "--version", version, "show the version, commit and build");
   add_parsed(app, "--completion", completion, parse_shell, "bash", "",
              "print a completion script for this shell");
-  app.add_flag("--man", man, "print the manual page (roff)");
+  add_flag(app, "--man", man, "print the manual page (roff)");
   for (const auto& command : commands) {
     CLI::App* const sub = app.add_subcommand(command->name(), command->summary());
     sub->set_help_flag("-h,--help", "show this text");

@@ -3,13 +3,13 @@
 // figure.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
 
 #include "bench/context.h"
+#include "bench/flag.h"
 #include "bench/run_jobs.h"
 #include "core/base/types.h"
 

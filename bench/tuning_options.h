@@ -2,12 +2,12 @@
 // commands they have budgets by default.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "bench/context.h"
+#include "bench/flag.h"
 #include "bench/options.h"
 #include "core/base/status.h"
 
