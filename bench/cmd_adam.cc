@@ -117,19 +117,19 @@ void AdamCommand::add_options(CLI::App& app, Options& options) {
   const std::string group = "Update";
   add_parsed(app, "--numel", numel_, parse_numel, "N", format_numel(numel_),
              "parameters, such as 64Mi, 350M or 7B; 16 bytes of memory each")
-      ->group(group);
+      .group(group);
   add_parsed(app, "--format", format_, parse_format, "fp32|split|bf16|split+bf16|int8", format_,
              "of the optimizer's state")
-      ->group(group);
+      .group(group);
   add_parsed(app, "--dtype", dtypes_, parse_dtypes, "bf16|fp32", "bf16", "of weights and gradients")
-      ->group(group);
+      .group(group);
   add_parsed(app, "--optimizer", optimizer_name_, parse_optimizer, "adamw|adam", optimizer_name_,
              "the arithmetic")
-      ->group(group);
-  add_counts(app, "--threads", threads_, "CPU workers")->group(group);
+      .group(group);
+  add_counts(app, "--threads", threads_, "CPU workers").group(group);
   add_parsed(app, "--simd", levels_, parse_levels, "auto|scalar|LEVEL", "auto",
              "vectors: this CPU's best, one element at a time, or avx2, avx3, neon, emu128 ...")
-      ->group(group);
+      .group(group);
   add_short_run_options(app, options, runs_);
 }
 
@@ -283,7 +283,7 @@ zoffload::Result<ExitCode> AdamCommand::run(Context& context) {
   }
   report(candidates, complete, context.document());
   ZO_TRY(error);
-  return exit_code_of_rounds(complete, context);
+  return end_rounds(complete, context);
 }
 
 std::string spread_of(const Samples& samples) {

@@ -85,17 +85,17 @@ void CollectiveCommand::add_options(CLI::App& app, Options& options) {
   const std::string group = "Collective";
   add_parsed(app, "--backend", backend_, parse_backend, "in-process|gloo|nccl", backend_,
              "what moves the bytes")
-      ->group(group);
+      .group(group);
   add_parsed(app, "--op", collectives_, parse_collectives, "all_gather|reduce_scatter|all_reduce",
              "all_gather,reduce_scatter,all_reduce", "the collectives")
-      ->group(group);
-  add_counts(app, "--ranks", ranks_, "ranks, a thread each")->group(group);
+      .group(group);
+  add_counts(app, "--ranks", ranks_, "ranks, a thread each").group(group);
   add_sizes(app, "--size", sizes_,
             "bytes of the whole: gathered, to be scattered, or reduced; as in nccl-tests")
-      ->group(group);
+      .group(group);
   add_parsed(app, "--dtype", dtype_, parse_dtype, "bf16|fp32", dtype_name(dtype_),
              "of a reduce-scatter; an all-reduce is of fp64")
-      ->group(group);
+      .group(group);
   add_short_run_options(app, options, runs_);
 }
 
@@ -187,7 +187,7 @@ zoffload::Result<ExitCode> CollectiveCommand::run(Context& context) {
     context.document().results.push_back(std::move(result));
   }
   if (!complete.ok()) return complete.status();
-  return exit_code_of_rounds(*complete, context);
+  return end_rounds(*complete, context);
 }
 
 std::string CollectiveCommand::print_table(const Document& document) const {

@@ -74,17 +74,16 @@ class CompareCommand : public Command {
   }
 
   void add_options(CLI::App& app, Options&) override {
-    app.add_option("A", a_, "the results to compare with, as --output json wrote them")->required();
-    app.add_option("B", b_, "the results in question")->required();
+    add_text(app, "A", a_, "the results to compare with, as --output json wrote them").required();
+    add_text(app, "B", b_, "the results in question").required();
     add_percent(app, "--fail-over", fail_over_,
                 "end with exit code 1 if any bandwidth of B is lower by more than this and by more "
                 "than the noise; without repeats the noise is unknown and counts as none");
-    app.add_option("--ignore", ignored_,
-                   "parameters that may differ within a pair, named as in the table or by their "
-                   "flags, such as path or block-size")
-        ->delimiter(',')
-        ->allow_extra_args(false)
-        ->type_name("KEY");
+    add_texts(app, "--ignore", ignored_,
+              "parameters that may differ within a pair, named as in the table or by their flags, "
+              "such as path or block-size")
+        .comma_list()
+        .type_name("KEY");
   }
 
   NamedFiles files() const override { return {{a_, b_}, {}}; }

@@ -55,13 +55,13 @@ void IoCommand::add_options(CLI::App& app, Options& options) {
   add_measuring_options(app, options);
   add_budget_options(app, options);
   const char* const group = "Workload";
-  add_read_share(app, read_share_, "read")->group(group);
-  app.add_flag("--random", random_, "offsets in random order, not ascending")->group(group);
-  app.add_flag("--sustained", sustained_,
-               "write until the speed breaks in, at most --max-write; report both speeds")
-      ->group(group);
-  add_rate(app, "--min-read", min_read_, "exit code 1 if reading is slower")->group(group);
-  add_rate(app, "--min-write", min_write_, "exit code 1 if writing is slower")->group(group);
+  add_read_share(app, read_share_, "read").group(group);
+  add_flag(app, "--random", random_, "offsets in random order, not ascending").group(group);
+  add_flag(app, "--sustained", sustained_,
+           "write until the speed breaks in, at most --max-write; report both speeds")
+      .group(group);
+  add_rate(app, "--min-read", min_read_, "exit code 1 if reading is slower").group(group);
+  add_rate(app, "--min-write", min_write_, "exit code 1 if writing is slower").group(group);
 }
 
 Status IoCommand::check(const Options& options) const {
@@ -116,7 +116,7 @@ zoffload::Result<ExitCode> IoCommand::run(Context& context) {
   ZO_TRY(measured);
   const Stop stop = context.stop();
   const bool at_its_limit = sustained_ && stop == Stop::kWriteBudget;
-  if (stop != Stop::kNone && !at_its_limit) return exit_code_of(stop);
+  if (stop != Stop::kNone && !at_its_limit) return context.end(stop);
   return thresholds_met(context) ? ExitCode::kDone : ExitCode::kThresholdFailed;
 }
 

@@ -50,17 +50,17 @@ class LinkCommand final : public Command {
   }
 
   void add_options(CLI::App& app, Options& options) override {
-    add_sizes(app, "--size", sizes_, "bytes of one copy")->group("Link");
+    add_sizes(app, "--size", sizes_, "bytes of one copy").group("Link");
     add_parsed(app, "--way", ways_, parse_ways, "to_device|to_host|both", "to_device,to_host,both",
                "direction; both is the sum of the two at once")
-        ->group("Link");
+        .group("Link");
     add_parsed(app, "--memory", memories_, parse_memories, "pinned|pageable", "pinned",
                "kind of host memory")
-        ->group("Link");
+        .group("Link");
     add_size(app, "--pool", pool_bytes_,
              "memory that the copies walk through, on either side and for each way: larger than "
              "the caches")
-        ->group("Link");
+        .group("Link");
     add_short_run_options(app, options, runs_);
   }
 
@@ -143,7 +143,7 @@ zoffload::Result<ExitCode> LinkCommand::run(Context& context) {
     context.document().results.push_back(std::move(candidate.result));
   }
   if (!complete.ok()) return complete.status();
-  return exit_code_of_rounds(*complete, context);
+  return end_rounds(*complete, context);
 }
 
 }  // namespace

@@ -91,49 +91,49 @@ void PipelineCommand::add_options(CLI::App& app, Options& options) {
   const std::string model = "Model";
   add_parsed(app, "--numel", numel_, parse_numel, "N", format_numel(numel_),
              "parameters, such as 64Mi, 350M or 7B")
-      ->group(model);
-  app.add_option("--model", model_file_,
-                 "JSON: {\"params\": [[\"name\", [2, 3]], ...]} or {\"layers\": 12, \"width\": "
-                 "768, \"vocabulary\": 50257}")
-      ->excludes("--numel")
-      ->type_name("FILE")
-      ->group(model);
+      .group(model);
+  add_text(app, "--model", model_file_,
+           "JSON: {\"params\": [[\"name\", [2, 3]], ...]} or {\"layers\": 12, \"width\": "
+           "768, \"vocabulary\": 50257}")
+      .excludes("--numel")
+      .type_name("FILE")
+      .group(model);
   add_parsed(app, "--dtype", dtype_, parse_dtype, "bf16|fp32", dtype_name(dtype_),
              "of weights and gradients")
-      ->group(model);
+      .group(model);
   const std::string group = "Engine";
   add_path_option(app, options);
   add_parsed(app, "--optimizer-tier", placement_, parse_placement, "nvme|host|hbm|SHARES",
              format_placement(placement_), "home of the state, or shares: nvme:0.6,host:0.4")
-      ->group(group);
-  app.add_option("--profile", profile_file_, "from zoffload-bench profile: shares of the paths")
-      ->type_name("FILE")
-      ->group(group);
+      .group(group);
+  add_text(app, "--profile", profile_file_, "from zoffload-bench profile: shares of the paths")
+      .type_name("FILE")
+      .group(group);
   add_size(app, "--host-bytes", host_bytes_, "hard budget of the engine's pinned memory")
-      ->group(group);
+      .group(group);
   add_size(app, "--subgroup-bytes", subgroup_bytes_, "most optimizer state in one update")
-      ->group(group);
-  add_count(app, "--threads", threads_, "CPU workers")->group(group);
+      .group(group);
+  add_count(app, "--threads", threads_, "CPU workers").group(group);
   add_parsed(app, "--engine", engine_, parse_engine, "auto|uring|libaio|threads",
              io_engine_name(engine_), "how requests reach the kernel")
-      ->group(group);
-  add_size(app, "--block-size", block_bytes_, "bytes of one request")->group(group);
-  add_count(app, "--queue-depth", queue_depth_, "requests in flight, per path")->group(group);
+      .group(group);
+  add_size(app, "--block-size", block_bytes_, "bytes of one request").group(group);
+  add_count(app, "--queue-depth", queue_depth_, "requests in flight, per path").group(group);
   add_parsed(app, "--checksums", checksums_, parse_checksums, "on|off|both", "on",
              "of what is stored, compared at load; both takes turns")
-      ->group(group);
-  app.add_flag_callback(
-         "--no-verify-reads", [this]() { checksums_ = {false}; }, "short for --checksums off")
-      ->excludes("--checksums")
-      ->group(group);
-  app.add_flag("--force", options.force, "use a path that is memory (tmpfs), not a drive")
-      ->group(group);
-  add_count(app, "--steps", steps_, "in each round")->group("Measuring");
-  add_count(app, "--warmup-steps", warmup_steps_, "before, not counted")->group("Measuring");
+      .group(group);
+  add_flag(
+      app, "--no-verify-reads", [this]() { checksums_ = {false}; }, "short for --checksums off")
+      .excludes("--checksums")
+      .group(group);
+  add_flag(app, "--force", options.force, "use a path that is memory (tmpfs), not a drive")
+      .group(group);
+  add_count(app, "--steps", steps_, "in each round").group("Measuring");
+  add_count(app, "--warmup-steps", warmup_steps_, "before, not counted").group("Measuring");
   add_count(app, "--repeats", rounds_, "rounds of steps, each followed by the bounds")
-      ->group("Measuring");
+      .group("Measuring");
   add_seconds(app, "--bound-runtime", bound_s_, "longest measurement of a bound in a round")
-      ->group("Measuring");
+      .group("Measuring");
   add_budget_options(app, options);
 }
 
@@ -220,7 +220,7 @@ zoffload::Result<ExitCode> PipelineCommand::run(Context& context) {
   const auto complete = run->run();
   report(*run, setup, complete.ok() && *complete, context.document());
   if (!complete.ok()) return complete.status();
-  return exit_code_of_rounds(*complete, context);
+  return end_rounds(*complete, context);
 }
 
 bench::Result bound_result(const Bound& bound, const PipelineSetup& setup) {

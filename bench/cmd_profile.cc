@@ -101,16 +101,16 @@ class ProfileCommand final : public Command {
 
 void ProfileCommand::add_options(CLI::App& app, Options& options) {
   add_tuning_options(app, options, tuning_);
-  add_count(app, "--max-depth", space_.depth_max, "most requests in flight")->group("Search");
-  add_count(app, "--repeats", repeats_, "measurements of each figure")->group("Measuring");
+  add_count(app, "--max-depth", space_.depth_max, "most requests in flight").group("Search");
+  add_count(app, "--repeats", repeats_, "measurements of each figure").group("Measuring");
   add_parsed(app, "--numel", numel_, parse_numel, "N", format_numel(numel_),
              "parameters of the update; 16 bytes of memory each")
-      ->group("Measuring");
-  app.add_option("--profile-out", profile_file_,
-                 "the profile; one that is there is replaced, any other file is not")
-      ->type_name("FILE")
-      ->group("Output")
-      ->default_str(profile_file_);
+      .group("Measuring");
+  add_text(app, "--profile-out", profile_file_,
+           "the profile; one that is there is replaced, any other file is not")
+      .type_name("FILE")
+      .group("Output")
+      .default_text(profile_file_);
 }
 
 // Whether `file`, which can be written, may be: it is not there, or a profile of any version.
@@ -334,9 +334,9 @@ zoffload::Result<ExitCode> ProfileCommand::run(Context& context) {
   profile.measured = context.document().started;
   ZO_ASSIGN_OR_RETURN(const bool complete, profile_all(paths, profile, context));
   if (!complete || context.stop() == Stop::kSignal) {
-    const Stop stopped = context.stop() != Stop::kNone ? context.stop() : stopped_;
-    context.warn("no profile was written: " + cut_short_by(stopped));
-    return exit_code_of(stopped);
+    const Stop stop = context.stop();
+    context.warn("no profile was written");
+    return context.end(stop != Stop::kNone ? stop : stopped_);
   }
   const std::string text = print_profile(profile);
   ZO_TRY(replace(text, profile_file_));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bench/commands.h"
+#include "bench/flag.h"
 #include "bench/html_report.h"
 #include "bench/read_document.h"
 
@@ -37,8 +38,8 @@ class ReportCommand : public Command {
   }
 
   void add_options(CLI::App& app, Options&) override {
-    app.add_option("IN", inputs_, "files that --output json wrote; several are overlaid by label")
-        ->required();
+    add_texts(app, "IN", inputs_, "files that --output json wrote; several are overlaid by label")
+        .required();
   }
 
   NamedFiles files() const override { return {inputs_, {}}; }

@@ -1,7 +1,6 @@
 // One command of the program. A new one is a file cmd_<name>.cc and a row in commands.cc.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,6 +8,7 @@
 
 #include "bench/context.h"
 #include "bench/exit_code.h"
+#include "bench/flag.h"
 #include "core/base/status.h"
 
 namespace zoffload::bench {

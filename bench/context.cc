@@ -64,6 +64,14 @@ void Context::plan(const std::string& line) {
   document_.summary["plan"].push_back(line);
 }
 
+ExitCode Context::end(Stop stop) {
+  if (stop == Stop::kSignal) warn("cut short by a signal");
+  const char* const larger = ": a larger one would finish it";
+  if (stop == Stop::kTimeBudget) warn(std::string("cut short by --budget") + larger);
+  if (stop == Stop::kWriteBudget) warn(std::string("cut short by --max-write") + larger);
+  return exit_code_of(stop);
+}
+
 void Context::say(const std::string& sentence) {
   if (!options_.quiet) progress_.print(sentence);
 }

@@ -43,6 +43,9 @@ class Context {
   void warn(const std::string& sentence);
   // A line of what the command is about to do. A dry run's result: in summary.plan; else said.
   void plan(const std::string& line);
+  // How the command ends that stopped for this reason, after a warning that names it. kDone, and
+  // not a word, for kNone.
+  ExitCode end(Stop stop);
   // A sentence to stderr, unless --quiet.
   void say(const std::string& sentence);
 

@@ -68,10 +68,10 @@ struct CommandLine {
 CommandLine::CommandLine() {
   app.set_help_flag("-h,--help", "show this text");
   app.require_subcommand(0, 1);
-  app.add_flag("--version", version, "show the version, commit and build");
+  add_flag(app, "--version", version, "show the version, commit and build");
   add_parsed(app, "--completion", completion, parse_shell, "bash", "",
              "print a completion script for this shell");
-  app.add_flag("--man", man, "print the manual page (roff)");
+  add_flag(app, "--man", man, "print the manual page (roff)");
   for (const auto& command : commands) {
     CLI::App* const sub = app.add_subcommand(command->name(), command->summary());
     sub->set_help_flag("-h,--help", "show this text");
@@ -215,14 +215,6 @@ Status print_document(const Command& command, const Options& options, const Docu
   return write_text(command.print_table(document), options.out_file);
 }
 
-// Whether the command has said which budget it reached: of one path's share only it knows.
-bool is_cut_short(const Document& document) {
-  const Json& warnings = document.summary["warnings"];
-  return std::any_of(warnings.begin(), warnings.end(), [](const Json& warning) {
-    return warning.get<std::string>().find("cut short by") != std::string::npos;
-  });
-}
-
 int run_command(Command& command, const Options& options, std::vector<std::string> argv) {
   const Status writable = check_outputs(command, options);
   if (!writable.ok()) return fail(writable.message(), ExitCode::kUsage);
@@ -242,10 +234,6 @@ int run_command(Command& command, const Options& options, std::vector<std::strin
 
   const bool interrupted = context.stop() == Stop::kSignal;
   ExitCode exit_code = ended.ok() ? *ended : exit_code_of(ended.status());
-  if (ended.ok() && exit_code == ExitCode::kPartial && !is_cut_short(document)) {
-    const bool time = context.stop() == Stop::kTimeBudget;
-    context.warn(time ? "stopped by --budget" : "stopped by --max-write");
-  }
   if (interrupted) {
     exit_code = exit_code_of(Stop::kSignal);
     document.summary["interrupted"] = true;

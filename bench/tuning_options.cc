@@ -37,36 +37,29 @@ std::string show_engines(const std::vector<IoEngine>& engines) {
 void add_tuning_options(CLI::App& app, Options& options, TuningOptions& tuning) {
   add_path_option(app, options);
   add_size(app, "--size", tuning.size_bytes, "bytes of a test file: one for each path and engine")
-      ->group("Storage");
+      .group("Storage");
   add_parsed(app, "--engine", tuning.engines, parse_engines, "auto|uring|libaio|threads",
              show_engines(tuning.engines), "how requests reach the kernel: those to compare")
-      ->group("Storage");
-  app.add_flag("--force", options.force, "measure a path that is memory (tmpfs), not a drive")
-      ->group("Storage");
+      .group("Storage");
+  add_flag(app, "--force", options.force, "measure a path that is memory (tmpfs), not a drive")
+      .group("Storage");
   add_seconds(app, "--runtime", tuning.runtime_s,
               "of one measurement, at most; less where the budgets ask for it")
-      ->group("Measuring");
+      .group("Measuring");
   add_seconds(app, "--budget", tuning.budget_s, "of time for the whole command; exit 6 if reached")
-      ->group("Budget");
+      .group("Budget");
   add_size(app, "--max-write", tuning.max_write_bytes,
            "most bytes ever written to storage; exit 6 if reached")
-      ->group("Budget");
-  app.add_flag("--dry-run", options.dry_run, "say what would be done and written, and do nothing")
-      ->group("Budget");
-  app.parse_complete_callback([&options, &tuning] {
+      .group("Budget");
+  add_flag(app, "--dry-run", options.dry_run, "say what would be done and written, and do nothing")
+      .group("Budget");
+  when_parsed(app, [&options, &tuning] {
     options.size_bytes = tuning.size_bytes;
     options.engines = tuning.engines;
     options.runtime_s = tuning.runtime_s;
     options.budget_s = tuning.budget_s;
     options.max_write_bytes = tuning.max_write_bytes;
   });
-}
-
-std::string cut_short_by(Stop stop) {
-  if (stop == Stop::kSignal) return "cut short by a signal";
-  const bool by_writes = stop == Stop::kWriteBudget;
-  return std::string("cut short by ") + (by_writes ? "--max-write" : "--budget") +
-         ": a larger one would finish it";
 }
 
 void plan_tuning(const std::vector<std::string>& paths, Context& context) {

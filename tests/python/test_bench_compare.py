@@ -3,15 +3,10 @@
 import csv
 import io
 import json
-import os
-import shutil
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
-
-WHERE = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+from bench_tool import find_bench
 
 
 def document(**samples_by_name):
@@ -33,9 +28,7 @@ AFTER = document(write=[445e6, 450e6, 455e6], read=[1090e6, 1100e6, 1110e6])  # 
 @pytest.fixture
 def compare(tmp_path):
     """Runs compare on two documents."""
-    program = shutil.which("zoffload-bench", path=WHERE)
-    if not program:
-        pytest.skip("zoffload-bench is not installed here")
+    program = find_bench()
 
     def run(a, b, *arguments):
         for name, content in (("a.json", a), ("b.json", b)):

@@ -4,20 +4,18 @@ refuse what they cannot do with the right code.
 Method: the real binary with tiny sizes; every document against the shipped schema.
 """
 
-# ruff: noqa: F811 (fixtures are imported by name)
-
 import signal
 import time
 
 import pytest
-from bench_tool import bench, check_document, finish, start  # noqa: F401
+from bench_tool import finish, start
 
 KIB = 1 << 10
 SHORT = ("--repeats", "2", "--runtime", "10ms", "--output", "json")
 
 
 @pytest.fixture
-def measure(bench, check_document):  # noqa: F811
+def measure(bench, check_document):
     """Runs a command that is to end with `code`; its document."""
 
     def run(*arguments, code=0):

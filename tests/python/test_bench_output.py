@@ -7,12 +7,12 @@ import os
 import subprocess
 
 import pytest
-from bench_tool import SMALL, bench, check_document, drive, find_bench  # noqa: F401
+from bench_tool import SMALL, find_bench
 
 SWEEP = (*SMALL, "--block-size", "64KiB,1MiB", "--repeats", "1")
 
 
-def test_json_is_one_document_and_nothing_else(bench, check_document, drive):  # noqa: F811
+def test_json_is_one_document_and_nothing_else(bench, check_document, drive):
     """Goal: stdout is exactly one valid document with all that identifies the run; the rest is on
     stderr. Method: parse, and compare with what was asked."""
     done = bench("io", "--path", drive, *SMALL, "--output", "json", "--label", 'a "b", \N{SNOWMAN}')
@@ -25,7 +25,7 @@ def test_json_is_one_document_and_nothing_else(bench, check_document, drive):  #
     assert "writes 16.0 MiB" in done.stderr
 
 
-def test_csv_has_a_line_for_each_result(bench, drive):  # noqa: F811
+def test_csv_has_a_line_for_each_result(bench, drive):
     """Goal: a file that spreadsheets read. Method: Python's reader, a label that needs quotes."""
     done = bench("io", "--path", drive, *SWEEP, "--output", "csv", "--label", 'x,"y"')
     rows = list(csv.DictReader(io.StringIO(done.stdout)))
@@ -36,7 +36,7 @@ def test_csv_has_a_line_for_each_result(bench, drive):  # noqa: F811
         assert int(row["latency_p50_ns"]) <= int(row["latency_p99_ns"])
 
 
-def test_table_says_both_units(bench, drive):  # noqa: F811
+def test_table_says_both_units(bench, drive):
     """Goal: GiB/s and GB/s side by side; shared parameters once. Method: read the lines."""
     done = bench("io", "--path", drive, *SWEEP)
     common, table = done.stdout.split("\nwhat ")
@@ -48,7 +48,7 @@ def test_table_says_both_units(bench, drive):  # noqa: F811
     assert all("iB/s (" in row and "B/s)" in row for row in rows)
 
 
-def test_out_and_json_write_a_file(bench, check_document, drive, tmp_path):  # noqa: F811
+def test_out_and_json_write_a_file(bench, check_document, drive, tmp_path):
     """Goal: --out replaces stdout, and --json FILE is short for it. Method: both forms."""
     for number, flags in enumerate((["--output", "json", "--out"], ["--json"])):
         file = tmp_path / f"{number}.json"
@@ -57,13 +57,13 @@ def test_out_and_json_write_a_file(bench, check_document, drive, tmp_path):  # n
         assert check_document(file.read_text())["results"]
 
 
-def test_quiet_says_nothing(bench, drive):  # noqa: F811
+def test_quiet_says_nothing(bench, drive):
     """Goal: --quiet leaves only warnings. Method: a read run on a drive has none."""
     done = bench("io", "--path", drive, *SMALL, "--quiet", "--output", "csv")
     assert all(line.startswith("warning: ") for line in done.stderr.splitlines())
 
 
-def test_dry_run_writes_nothing_and_says_what_it_would(bench, check_document, drive):  # noqa: F811
+def test_dry_run_writes_nothing_and_says_what_it_would(bench, check_document, drive):
     """Goal: the plan, and no bytes. Method: file, table and document."""
     done = bench("io", "--path", drive, "--size", "64MiB", "--force", "--dry-run")
     assert done.code == 0 and "writes 64.0 MiB" in done.stdout
@@ -136,7 +136,7 @@ def test_what_was_not_measured_is_no_result(bench, check_document, drive):  # no
 
 
 @pytest.mark.parametrize("flags", [[], ["--output", "json"]])
-def test_a_reader_that_goes_away_is_no_noise(drive, flags):  # noqa: F811
+def test_a_reader_that_goes_away_is_no_noise(drive, flags):
     """Goal: `| head` ends quietly. Method: a pipe whose reading end is closed."""
     reading, writing = os.pipe()
     os.close(reading)
@@ -151,7 +151,7 @@ def test_a_reader_that_goes_away_is_no_noise(drive, flags):  # noqa: F811
     assert all(line.startswith("warning: ") for line in done.stderr.splitlines())
 
 
-def test_a_full_stdout_is_an_error(drive):  # noqa: F811
+def test_a_full_stdout_is_an_error(drive):
     """Goal: a result that is lost is not a success. Method: /dev/full."""
     with open("/dev/full", "w") as full:
         done = subprocess.run(
@@ -161,7 +161,7 @@ def test_a_full_stdout_is_an_error(drive):  # noqa: F811
     assert b"No space left" in done.stderr
 
 
-def test_bytes_that_are_no_text_do_not_break_the_document(bench, check_document, drive):  # noqa: F811
+def test_bytes_that_are_no_text_do_not_break_the_document(bench, check_document, drive):
     """Goal: any argument fits into JSON. Method: a label that is not UTF-8."""
     label = os.fsdecode(b"\xff\xfe")
     done = bench("io", "--path", drive, *SMALL, "--output", "json", "--label", label)
