@@ -2,12 +2,11 @@
 
 #include <array>
 #include <charconv>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <optional>
 #include <utility>
 
+#include "bench/output.h"
 #include "bench/result.h"
 
 namespace zoffload::bench {
@@ -104,33 +103,31 @@ std::string text_of(const Json& value) {
 }
 
 template <typename T>
-void take_from(const Json& block, const char* key, std::vector<T>& values,
-               zoffload::Result<T> (*parse)(std::string_view)) {
-  if (!block.contains(key)) return;
+Status take_from(const Json& block, const char* key, std::vector<T>& values,
+                 zoffload::Result<T> (*parse)(std::string_view)) {
+  if (!block.contains(key)) return Status();
   const zoffload::Result<T> parsed = parse(text_of(block.at(key)));
-  if (!parsed.ok()) {
-    throw CLI::ValidationError("--config",
-                               std::string("aio.") + key + ": " + parsed.status().message());
-  }
+  if (!parsed.ok()) return parsed.status().within(std::string("aio.") + key);
   values = {*parsed};
+  return Status();
 }
 
 // Takes the flags' defaults from a config file: the `aio` block of DeepSpeed, with our io_engine.
-void take_config(const std::string& file, Options& options) {
-  std::ifstream stream(file);
-  if (!stream) throw CLI::ValidationError("--config", file + ": cannot be read");
-  const std::string text((std::istreambuf_iterator<char>(stream)), {});
+Status take_config(const std::string& file, Options& options) {
+  const auto refused = [&file](const char* why) {
+    return Status(Code::kInvalidArgument, file + ": " + why);
+  };
+  ZO_ASSIGN_OR_RETURN(const std::string text, read_text(file));
   const Json config = Json::parse(text, nullptr, false);
-  if (!config.is_object()) throw CLI::ValidationError("--config", file + ": not a JSON object");
-  if (!config.contains("aio")) {
-    throw CLI::ValidationError("--config", file + ": has no block \"aio\"");
-  }
+  if (!config.is_object()) return refused("not a JSON object");
+  if (!config.contains("aio")) return refused("has no block \"aio\"");
   const Json& aio = config.at("aio");
-  if (!aio.is_object()) throw CLI::ValidationError("--config", file + ": \"aio\" is not an object");
-  take_from(aio, "block_size", options.block_bytes, parse_size);
-  take_from(aio, "queue_depth", options.queue_depths, parse_count);
-  take_from(aio, "intra_op_parallelism", options.workers, parse_count);
-  take_from(aio, "io_engine", options.engines, parse_engine);
+  if (!aio.is_object()) return refused("\"aio\" is not an object");
+  options.config_file = file;
+  ZO_TRY(take_from(aio, "block_size", options.block_bytes, parse_size));
+  ZO_TRY(take_from(aio, "queue_depth", options.queue_depths, parse_count));
+  ZO_TRY(take_from(aio, "intra_op_parallelism", options.workers, parse_count));
+  return take_from(aio, "io_engine", options.engines, parse_engine);
 }
 
 zoffload::Result<double> parse_read_share(std::string_view text) {
@@ -155,39 +152,38 @@ zoffload::Result<double> parse_read_share(std::string_view text) {
 
 const char* direct_flag(Direct direct) { return name_in(kDirects, direct); }
 
-CLI::Option* add_size(CLI::App& app, const std::string& name, uint64_t& bytes,
-                      const std::string& meaning) {
+Flag add_size(CLI::App& app, const std::string& name, uint64_t& bytes, const std::string& meaning) {
   return add_parsed(app, name, bytes, parse_size, "SIZE", show_size(bytes), meaning);
 }
 
-CLI::Option* add_sizes(CLI::App& app, const std::string& name, std::vector<uint64_t>& bytes,
-                       const std::string& meaning) {
+Flag add_sizes(CLI::App& app, const std::string& name, std::vector<uint64_t>& bytes,
+               const std::string& meaning) {
   return add_parsed(app, name, bytes, parse_several<uint64_t, parse_size>, "SIZE,...",
                     show_list(bytes, show_size), meaning);
 }
 
-CLI::Option* add_seconds(CLI::App& app, const std::string& name, double& seconds,
-                         const std::string& meaning) {
+Flag add_seconds(CLI::App& app, const std::string& name, double& seconds,
+                 const std::string& meaning) {
   return add_parsed(app, name, seconds, parse_duration, "TIME", show_seconds(seconds), meaning);
 }
 
-CLI::Option* add_rate(CLI::App& app, const std::string& name, double& bytes_per_s,
-                      const std::string& meaning) {
+Flag add_rate(CLI::App& app, const std::string& name, double& bytes_per_s,
+              const std::string& meaning) {
   return add_parsed(app, name, bytes_per_s, parse_rate, "RATE", "", meaning);
 }
 
-CLI::Option* add_percent(CLI::App& app, const std::string& name, double& share,
-                         const std::string& meaning) {
+Flag add_percent(CLI::App& app, const std::string& name, double& share,
+                 const std::string& meaning) {
   return add_parsed(app, name, share, parse_percent, "PERCENT", "", meaning);
 }
 
-CLI::Option* add_count(CLI::App& app, const std::string& name, uint32_t& count,
-                       const std::string& meaning) {
+Flag add_count(CLI::App& app, const std::string& name, uint32_t& count,
+               const std::string& meaning) {
   return add_parsed(app, name, count, parse_count, "N", show_count(count), meaning);
 }
 
-CLI::Option* add_counts(CLI::App& app, const std::string& name, std::vector<uint32_t>& counts,
-                        const std::string& meaning) {
+Flag add_counts(CLI::App& app, const std::string& name, std::vector<uint32_t>& counts,
+                const std::string& meaning) {
   return add_parsed(app, name, counts, parse_several<uint32_t, parse_count>, "N,...",
                     show_list(counts, show_count), meaning);
 }
@@ -195,103 +191,117 @@ CLI::Option* add_counts(CLI::App& app, const std::string& name, std::vector<uint
 void add_path_option(CLI::App& app, Options& options) {
   const auto take = [&options](const std::vector<std::string>& paths) {
     for (const std::string& path : paths) {
-      if (path.empty()) throw CLI::ValidationError("--path", "an empty path");
+      if (path.empty()) return Status(Code::kInvalidArgument, "an empty path");
       options.paths.push_back(path);
     }
+    return Status();
   };
-  app.add_option_function<std::vector<std::string>>(
-         "--path", take, "folder on the drive to measure; several are measured together")
-      ->type_name("FOLDER")
-      ->group("Storage");
+  add_texts(app, "--path", take, "folder on the drive to measure; several are measured together")
+      .type_name("FOLDER")
+      .group("Storage");
 }
 
 void add_storage_options(CLI::App& app, Options& options) {
   // First, because values are taken in the order of these lines: what a flag says wins.
-  app.add_option_function<std::string>(
-         "--config", [&options](const std::string& file) { take_config(file, options); },
-         "defaults from the aio block of a DeepSpeed or zoffload config")
-      ->type_name("FILE")
-      ->group("Storage");
+  add_text(
+      app, "--config", [&options](const std::string& file) { return take_config(file, options); },
+      "defaults from the aio block of a DeepSpeed or zoffload config")
+      .type_name("FILE")
+      .group("Storage");
   add_path_option(app, options);
   add_size(app, "--size", options.size_bytes, "bytes of the test file on each path")
-      ->group("Storage");
-  add_sizes(app, "--block-size", options.block_bytes, "bytes of one request")->group("Storage");
+      .group("Storage");
+  add_sizes(app, "--block-size", options.block_bytes, "bytes of one request").group("Storage");
   add_counts(app, "--queue-depth", options.queue_depths, "requests in flight, per worker and path")
-      ->group("Storage");
+      .group("Storage");
   add_counts(app, "--workers", options.workers, "threads that issue requests, per path")
-      ->group("Storage");
+      .group("Storage");
   add_parsed(app, "--engine", options.engines, parse_several<IoEngine, parse_engine>, kEngines,
              show_list(options.engines, show_engine), "how requests reach the kernel")
-      ->group("Storage");
+      .group("Storage");
   add_parsed(app, "--direct", options.direct, parse_choice<kDirects>, names_of(kDirects, "|"),
              direct_flag(options.direct), "bypass the page cache")
-      ->group("Storage");
+      .group("Storage");
   const auto fixed = [&options](bool wanted) { options.fixed_buffers = wanted; };
-  app.add_flag_callback("--fixed-buffers", std::bind(fixed, true),
-                        "register the buffers with the kernel [yes]")
-      ->group("Storage");
-  app.add_flag_callback("--no-fixed-buffers", std::bind(fixed, false), "do not")->group("Storage");
+  add_flag(app, "--fixed-buffers", std::bind(fixed, true),
+           "register the buffers with the kernel [yes]")
+      .group("Storage");
+  add_flag(app, "--no-fixed-buffers", std::bind(fixed, false), "do not")
+      .excludes("--fixed-buffers")
+      .group("Storage");
   add_parsed(app, "--verify", options.verify, parse_choice<kVerifies>, names_of(kVerifies, "|"),
              "none", "check what is read against the XXH3 of what was written")
-      ->group("Storage");
-  app.add_flag("--force", options.force, "measure a path that is memory (tmpfs), not a drive")
-      ->group("Storage");
+      .group("Storage");
+  add_flag(app, "--force", options.force, "measure a path that is memory (tmpfs), not a drive")
+      .group("Storage");
 }
 
 void add_measuring_options(CLI::App& app, Options& options) {
-  add_seconds(app, "--runtime", options.runtime_s, "of one measurement")->group("Measuring");
+  add_seconds(app, "--runtime", options.runtime_s, "of one measurement").group("Measuring");
   add_seconds(app, "--warmup", options.warmup_s, "before each measurement, not counted")
-      ->group("Measuring");
+      .group("Measuring");
   add_count(app, "--repeats", options.repeats, "measurements of each combination")
-      ->group("Measuring");
+      .group("Measuring");
   add_parsed(app, "--seed", options.seed, parse_seed, "N", std::to_string(options.seed),
              "of the data and of random orders")
-      ->group("Measuring");
+      .group("Measuring");
   add_parsed(app, "--numa", options.numa_node, parse_numa, "auto|off|N", "auto",
              "node of the threads and buffers")
-      ->group("Measuring");
+      .group("Measuring");
 }
 
 void add_budget_options(CLI::App& app, Options& options) {
   add_seconds(app, "--budget", options.budget_s, "of time for the whole command; exit 6 if reached")
-      ->group("Budget");
+      .group("Budget");
   add_size(app, "--max-write", options.max_write_bytes,
            "most bytes ever written to storage; exit 6 if reached")
-      ->group("Budget");
-  app.add_flag("--dry-run", options.dry_run, "say what would be done and written, and do nothing")
-      ->group("Budget");
+      .group("Budget");
+  add_flag(app, "--dry-run", options.dry_run, "say what would be done and written, and do nothing")
+      .group("Budget");
 }
 
 void add_output_options(CLI::App& app, Options& options) {
+  const auto take_out = [&options](const char* flag, const std::string& file) {
+    options.out_flag = flag;
+    options.out_file = file == "-" ? "" : file;
+    return Status();
+  };
   add_parsed(app, "--output", options.format, parse_choice<kFormats>, names_of(kFormats, "|"),
              "table", "form of the result")
-      ->group("Output");
-  app.add_option("--out", options.out_file, "write the result to a file, not to stdout")
-      ->type_name("FILE")
-      ->group("Output");
-  app.add_option_function<std::string>(
-         "--json",
-         [&options](const std::string& file) {
-           options.format = Format::kJson;
-           options.out_file = file;
-         },
-         "short for --output json --out FILE")
-      ->type_name("FILE")
-      ->group("Output");
-  app.add_option("--html", options.html_file, "draw the result as a page with plots, too")
-      ->type_name("FILE")
-      ->group("Output");
-  app.add_option("--label", options.label, "a text that the result carries")
-      ->type_name("TEXT")
-      ->group("Output");
-  app.add_flag("--quiet", options.quiet, "nothing on stderr but warnings and errors")
-      ->group("Output");
-  app.add_flag_callback(
-         "--no-progress", [&options]() { options.progress = false; }, "no progress on stderr")
-      ->group("Output");
+      .group("Output");
+  add_text(
+      app, "--out", [take_out](const std::string& file) { return take_out("--out", file); },
+      "write the result to a file, not to stdout (-)")
+      .type_name("FILE")
+      .group("Output");
+  const auto take_json = [&options, take_out](const std::string& file) {
+    options.format = Format::kJson;
+    return take_out("--json", file);
+  };
+  add_text(app, "--json", take_json, "short for --output json --out FILE")
+      .excludes("--output")
+      .excludes("--out")
+      .type_name("FILE")
+      .group("Output");
+  const auto take_html = [&options](const std::string& file) {
+    if (file == "-") return Status(Code::kInvalidArgument, "give a file for the page");
+    options.html_file = file;
+    return Status();
+  };
+  add_text(app, "--html", take_html, "draw the result as a page with plots, too")
+      .type_name("FILE")
+      .group("Output");
+  add_text(app, "--label", options.label, "a text that the result carries")
+      .type_name("TEXT")
+      .group("Output");
+  add_flag(app, "--quiet", options.quiet, "nothing on stderr but warnings and errors")
+      .group("Output");
+  add_flag(
+      app, "--no-progress", [&options]() { options.progress = false; }, "no progress on stderr")
+      .group("Output");
 }
 
-CLI::Option* add_read_share(CLI::App& app, double& share, const std::string& shown) {
+Flag add_read_share(CLI::App& app, double& share, const std::string& shown) {
   return add_parsed(app, "--rw", share, parse_read_share, "read|write|mixed:PERCENT", shown,
                     "what the requests do; mixed:70 reads seven times of ten, mixed five");
 }

@@ -56,7 +56,9 @@ zoffload::Result<std::vector<std::string>> parse_levels(std::string_view text) {
   return parse_list<std::string>(text, [](std::string_view name) -> zoffload::Result<std::string> {
     const std::string level = lower(name);
     if (level == "auto" || level == "scalar") return level;
-    return one_of(kLevels, level);
+    zoffload::Result<std::string> vectors = one_of(kLevels, level);
+    if (vectors.ok()) return vectors;
+    return Status(Code::kInvalidArgument, vectors.status().message() + ", auto, scalar");
   });
 }
 
@@ -115,19 +117,19 @@ void AdamCommand::add_options(CLI::App& app, Options& options) {
   const std::string group = "Update";
   add_parsed(app, "--numel", numel_, parse_numel, "N", format_numel(numel_),
              "parameters, such as 64Mi, 350M or 7B; 16 bytes of memory each")
-      ->group(group);
+      .group(group);
   add_parsed(app, "--format", format_, parse_format, "fp32|split|bf16|split+bf16|int8", format_,
              "of the optimizer's state")
-      ->group(group);
+      .group(group);
   add_parsed(app, "--dtype", dtypes_, parse_dtypes, "bf16|fp32", "bf16", "of weights and gradients")
-      ->group(group);
+      .group(group);
   add_parsed(app, "--optimizer", optimizer_name_, parse_optimizer, "adamw|adam", optimizer_name_,
              "the arithmetic")
-      ->group(group);
-  add_counts(app, "--threads", threads_, "CPU workers")->group(group);
+      .group(group);
+  add_counts(app, "--threads", threads_, "CPU workers").group(group);
   add_parsed(app, "--simd", levels_, parse_levels, "auto|scalar|LEVEL", "auto",
              "vectors: this CPU's best, one element at a time, or avx2, avx3, neon, emu128 ...")
-      ->group(group);
+      .group(group);
   add_short_run_options(app, options, runs_);
 }
 
@@ -264,7 +266,7 @@ zoffload::Result<ExitCode> AdamCommand::run(Context& context) {
   ZO_TRY(check_memory(UpdateRig::memory_bytes(setup), "--numel " + format_numel(numel_),
                       "give a smaller --numel"));
   if (context.options().dry_run) {
-    context.say("would measure " + std::to_string(candidates.size()) + " combinations");
+    context.plan("would measure " + std::to_string(candidates.size()) + " combinations");
     return ExitCode::kDone;
   }
   bool complete = true;
@@ -281,7 +283,12 @@ zoffload::Result<ExitCode> AdamCommand::run(Context& context) {
   }
   report(candidates, complete, context.document());
   ZO_TRY(error);
-  return exit_code_of_rounds(complete, context);
+  return end_rounds(complete, context);
+}
+
+std::string spread_of(const Samples& samples) {
+  if (samples.values.size() < 2 || samples.mean() <= 0) return "-";
+  return format_share(samples.stdev() / samples.mean());
 }
 
 std::string AdamCommand::print_table(const Document& document) const {
@@ -295,8 +302,7 @@ std::string AdamCommand::print_table(const Document& document) const {
                     format_numel_rate(result.details["numel_per_s"]),
                     format_rate(bandwidth.median()),
                     format_rate(result.details["memory_bound_bytes_per_s"]),
-                    format_share(result.details["share_of_bound"]),
-                    format_share(bandwidth.mean() > 0 ? bandwidth.stdev() / bandwidth.mean() : 0)});
+                    format_share(result.details["share_of_bound"]), spread_of(bandwidth)});
   }
   return rows.size() == 1 ? "" : text_table(rows, {2, 4, 5, 6, 7, 8});
 }

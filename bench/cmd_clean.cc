@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bench/commands.h"
+#include "bench/flag.h"
 #include "bench/text_table.h"
 #include "core/base/format.h"
 #include "tiers/store_folder.h"
@@ -103,9 +104,18 @@ class CleanCommand : public Command {
   }
 
   void add_options(CLI::App& app, Options& options) override {
-    app.add_option("DIR", folders_, "nvme_paths: the folders that hold the stores")->required();
-    app.add_flag("-y,--yes", yes_, "remove without asking");
-    app.add_flag("--dry-run", options.dry_run, "only list");
+    const auto take = [this](const std::vector<std::string>& folders) {
+      for (const std::string& folder : folders) {
+        if (folder.empty()) return Status(Code::kInvalidArgument, "an empty path");
+      }
+      folders_ = folders;
+      return Status();
+    };
+    add_texts(app, "DIR", take, "nvme_paths: the folders that hold the stores")
+        .type_name("FOLDER")
+        .required();
+    add_flag(app, "-y,--yes", yes_, "remove without asking");
+    add_flag(app, "--dry-run", options.dry_run, "only list");
   }
 
   zoffload::Result<ExitCode> run(Context& context) override {

@@ -9,6 +9,7 @@
 #include "bench/commands.h"
 #include "bench/short_runs.h"
 #include "bench/text_table.h"
+#include "bench/value_text.h"
 #include "core/base/format.h"
 
 namespace zoffload::bench {
@@ -84,17 +85,17 @@ void CollectiveCommand::add_options(CLI::App& app, Options& options) {
   const std::string group = "Collective";
   add_parsed(app, "--backend", backend_, parse_backend, "in-process|gloo|nccl", backend_,
              "what moves the bytes")
-      ->group(group);
+      .group(group);
   add_parsed(app, "--op", collectives_, parse_collectives, "all_gather|reduce_scatter|all_reduce",
              "all_gather,reduce_scatter,all_reduce", "the collectives")
-      ->group(group);
-  add_counts(app, "--ranks", ranks_, "ranks, a thread each")->group(group);
+      .group(group);
+  add_counts(app, "--ranks", ranks_, "ranks, a thread each").group(group);
   add_sizes(app, "--size", sizes_,
             "bytes of the whole: gathered, to be scattered, or reduced; as in nccl-tests")
-      ->group(group);
+      .group(group);
   add_parsed(app, "--dtype", dtype_, parse_dtype, "bf16|fp32", dtype_name(dtype_),
              "of a reduce-scatter; an all-reduce is of fp64")
-      ->group(group);
+      .group(group);
   add_short_run_options(app, options, runs_);
 }
 
@@ -159,7 +160,7 @@ zoffload::Result<ExitCode> CollectiveCommand::run(Context& context) {
   ZO_TRY(check());
   std::vector<Candidate> candidates = make_candidates();
   if (context.options().dry_run) {
-    context.say("would measure " + std::to_string(candidates.size()) + " combinations");
+    context.plan("would measure " + std::to_string(candidates.size()) + " combinations");
     return ExitCode::kDone;
   }
   const uint64_t bytes_max = *std::max_element(sizes_.begin(), sizes_.end());
@@ -186,7 +187,7 @@ zoffload::Result<ExitCode> CollectiveCommand::run(Context& context) {
     context.document().results.push_back(std::move(result));
   }
   if (!complete.ok()) return complete.status();
-  return exit_code_of_rounds(*complete, context);
+  return end_rounds(*complete, context);
 }
 
 std::string CollectiveCommand::print_table(const Document& document) const {
@@ -196,7 +197,7 @@ std::string CollectiveCommand::print_table(const Document& document) const {
     const std::string name = result.name.substr(result.name.find('.') + 1);
     rows.push_back({name, std::to_string(result.params["ranks"].get<uint32_t>()),
                     format_exact(result.params["size_bytes"].get<uint64_t>()),
-                    format_seconds(result.details["seconds_each"]),
+                    nanoseconds_text(1e9 * result.details["seconds_each"].get<double>()),
                     format_rate(result.details["algorithm_bytes_per_s"]),
                     format_rate(result.details["bus_bytes_per_s"])});
   }

@@ -1,6 +1,7 @@
 // compare: two documents, pair by pair, and whether B is worse.
 #include <cmath>
 #include <cstdio>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -73,23 +74,25 @@ class CompareCommand : public Command {
   }
 
   void add_options(CLI::App& app, Options&) override {
-    app.add_option("A", a_, "the results to compare with, as --output json wrote them")->required();
-    app.add_option("B", b_, "the results in question")->required();
+    add_text(app, "A", a_, "the results to compare with, as --output json wrote them").required();
+    add_text(app, "B", b_, "the results in question").required();
     add_percent(app, "--fail-over", fail_over_,
                 "end with exit code 1 if any bandwidth of B is lower by more than this and by more "
                 "than the noise; without repeats the noise is unknown and counts as none");
-    app.add_option("--ignore", ignored_,
-                   "parameters that may differ within a pair, such as path or engine")
-        ->delimiter(',')
-        ->allow_extra_args(false)
-        ->type_name("KEY");
+    add_texts(app, "--ignore", ignored_,
+              "parameters that may differ within a pair, named as in the table or by their flags, "
+              "such as path or block-size")
+        .comma_list()
+        .type_name("KEY");
   }
+
+  NamedFiles files() const override { return {{a_, b_}, {}}; }
 
   zoffload::Result<ExitCode> run(Context& context) override {
     ZO_ASSIGN_OR_RETURN(const Json a, read_document(a_));
     ZO_ASSIGN_OR_RETURN(const Json b, read_document(b_));
-    const Comparison comparison =
-        compare_documents(a, b, std::set<std::string>(ignored_.begin(), ignored_.end()));
+    ZO_ASSIGN_OR_RETURN(const std::set<std::string> ignored, params_named(ignored_, a, b));
+    const Comparison comparison = compare_documents(a, b, ignored);
     say_some(context, "the hosts differ", comparison.host_differences);
     say_some(context, "only in A, " + a_, comparison.only_a);
     say_some(context, "only in B, " + b_, comparison.only_b);
@@ -106,11 +109,10 @@ class CompareCommand : public Command {
     if (document.results.empty()) return "";
     std::vector<std::vector<std::string>> rows = {
         {"figure", "A", "B", "change", "noise", "verdict"}};
-    std::vector<const Json*> params;
-    for (const Result& result : document.results) params.push_back(&result.params);
-    const std::vector<std::string> keys = differing_keys(params);
+    std::map<std::string, std::vector<const Json*>> params;  // by name: each kind has its own
+    for (const Result& result : document.results) params[result.name].push_back(&result.params);
     for (const Result& result : document.results) {
-      const std::string differing = params_text(result.params, keys);
+      const std::string differing = params_text(result.params, differing_keys(params[result.name]));
       rows.push_back({result.name + (differing.empty() ? "" : ", " + differing),
                       format_rate(result.details["a_median_bytes_per_s"].get<double>()),
                       format_rate(result.details["b_median_bytes_per_s"].get<double>()),

@@ -10,7 +10,6 @@
 #include "bench/add_options.h"
 #include "bench/commands.h"
 #include "bench/io_sweep.h"
-#include "bench/output.h"
 #include "bench/progress.h"
 #include "bench/quantity.h"
 #include "bench/storage_rig.h"
@@ -38,7 +37,6 @@ class IoCommand : public Command {
 
   void add_options(CLI::App& app, Options& options) override;
   zoffload::Result<ExitCode> run(Context& context) override;
-  std::string print_table(const Document& document) const override;
 
  private:
   Status check(const Options& options) const;
@@ -50,7 +48,6 @@ class IoCommand : public Command {
   bool sustained_ = false;
   double min_read_ = 0;  // bytes per second; 0: none
   double min_write_ = 0;
-  std::vector<std::string> plan_;  // what a dry run prints
 };
 
 void IoCommand::add_options(CLI::App& app, Options& options) {
@@ -58,13 +55,13 @@ void IoCommand::add_options(CLI::App& app, Options& options) {
   add_measuring_options(app, options);
   add_budget_options(app, options);
   const char* const group = "Workload";
-  add_read_share(app, read_share_, "read")->group(group);
-  app.add_flag("--random", random_, "offsets in random order, not ascending")->group(group);
-  app.add_flag("--sustained", sustained_,
-               "write until the speed breaks in, at most --max-write; report both speeds")
-      ->group(group);
-  add_rate(app, "--min-read", min_read_, "exit code 1 if reading is slower")->group(group);
-  add_rate(app, "--min-write", min_write_, "exit code 1 if writing is slower")->group(group);
+  add_read_share(app, read_share_, "read").group(group);
+  add_flag(app, "--random", random_, "offsets in random order, not ascending").group(group);
+  add_flag(app, "--sustained", sustained_,
+           "write until the speed breaks in, at most --max-write; report both speeds")
+      .group(group);
+  add_rate(app, "--min-read", min_read_, "exit code 1 if reading is slower").group(group);
+  add_rate(app, "--min-write", min_write_, "exit code 1 if writing is slower").group(group);
 }
 
 Status IoCommand::check(const Options& options) const {
@@ -74,6 +71,7 @@ Status IoCommand::check(const Options& options) const {
   if (min_write_ > 0 && read_share_ == 1) return invalid("--min-write: nothing is written");
   if (options.runtime_s <= 0) return invalid("--runtime: must be above 0");
   if (!sustained_) return Status();
+  ZO_TRY(check_sustained(options));
   if (read_share_ != 0) return invalid("--sustained: needs --rw write");
   if (options.max_write_bytes == 0) {
     return invalid("--sustained: needs --max-write, which says how much may be written");
@@ -109,12 +107,8 @@ zoffload::Result<ExitCode> IoCommand::run(Context& context) {
   ZO_TRY(check_sweep(options));  // before the plan: what cannot be done is not promised
   const std::vector<std::string> lines = plan(options);
   context.document().summary["planned_fill_bytes"] = plan_sweep(options).fill_bytes;
-  if (options.dry_run) {
-    plan_ = lines;
-    context.document().summary["dry_run"] = true;
-    return ExitCode::kDone;
-  }
-  for (const std::string& line : lines) context.say(line);
+  for (const std::string& line : lines) context.plan(line);
+  if (options.dry_run) return ExitCode::kDone;
   const IoWorkload workload = {read_share_, random_};
   const Status measured =
       sustained_ ? measure_sustained(workload, context) : measure_sweep(workload, context);
@@ -122,7 +116,7 @@ zoffload::Result<ExitCode> IoCommand::run(Context& context) {
   ZO_TRY(measured);
   const Stop stop = context.stop();
   const bool at_its_limit = sustained_ && stop == Stop::kWriteBudget;
-  if (stop != Stop::kNone && !at_its_limit) return exit_code_of(stop);
+  if (stop != Stop::kNone && !at_its_limit) return context.end(stop);
   return thresholds_met(context) ? ExitCode::kDone : ExitCode::kThresholdFailed;
 }
 
@@ -141,13 +135,6 @@ bool IoCommand::thresholds_met(Context& context) const {
     require(result, "--min-write", 1 - read_share_, min_write_);
   }
   return met;
-}
-
-std::string IoCommand::print_table(const Document& document) const {
-  if (plan_.empty()) return bench::print_table(document);
-  std::string text;
-  for (const std::string& line : plan_) text += line + "\n";
-  return text;
 }
 
 }  // namespace

@@ -50,17 +50,17 @@ class LinkCommand final : public Command {
   }
 
   void add_options(CLI::App& app, Options& options) override {
-    add_sizes(app, "--size", sizes_, "bytes of one copy")->group("Link");
+    add_sizes(app, "--size", sizes_, "bytes of one copy").group("Link");
     add_parsed(app, "--way", ways_, parse_ways, "to_device|to_host|both", "to_device,to_host,both",
                "direction; both is the sum of the two at once")
-        ->group("Link");
+        .group("Link");
     add_parsed(app, "--memory", memories_, parse_memories, "pinned|pageable", "pinned",
                "kind of host memory")
-        ->group("Link");
+        .group("Link");
     add_size(app, "--pool", pool_bytes_,
              "memory that the copies walk through, on either side and for each way: larger than "
              "the caches")
-        ->group("Link");
+        .group("Link");
     add_short_run_options(app, options, runs_);
   }
 
@@ -99,7 +99,8 @@ zoffload::Result<ExitCode> LinkCommand::run(Context& context) {
   ZO_TRY(check_memory(pool_bytes, "--pool or --size", "give a smaller one"));
   ZO_TRY(check_memory(4 * pool_bytes, "four pools of --pool or --size", "give a smaller one"));
   if (context.options().dry_run) {
-    context.say("would copy within " + format_exact(4 * pool_bytes) + " of memory");
+    context.plan("would measure " + std::to_string(ways_.size() * sizes_.size()) +
+                 " combinations within " + format_exact(4 * pool_bytes) + " of memory");
     return ExitCode::kDone;
   }
   ZO_ASSIGN_OR_RETURN(const auto rig, LinkRig::open(device, pool_bytes));
@@ -142,7 +143,7 @@ zoffload::Result<ExitCode> LinkCommand::run(Context& context) {
     context.document().results.push_back(std::move(candidate.result));
   }
   if (!complete.ok()) return complete.status();
-  return exit_code_of_rounds(*complete, context);
+  return end_rounds(*complete, context);
 }
 
 }  // namespace

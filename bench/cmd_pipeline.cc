@@ -6,21 +6,23 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <string_view>
 
 #include "bench/add_options.h"
 #include "bench/commands.h"
 #include "bench/memory_bound.h"
+#include "bench/output.h"
 #include "bench/pipeline_run.h"
 #include "bench/short_runs.h"
 #include "bench/update_rig.h"
 #include "core/base/format.h"
+#include "core/plan/profile.h"
 
 namespace zoffload::bench {
 namespace {
 
 constexpr uint64_t kBlockBytesMax = uint64_t{64} << 20;
 constexpr uint64_t kSubgroupBytesMax = uint64_t{1} << 30;
-constexpr uint32_t kQueueDepthMax = 4096;
 constexpr double kConsumerTbw = 600;     // TB: a consumer drive of 1 TB
 constexpr double kDatacentreTbw = 7008;  // TB: 3.84 TB, one drive write a day for five years
 
@@ -59,6 +61,7 @@ class PipelineCommand final : public Command {
   void add_options(CLI::App& app, Options& options) override;
   zoffload::Result<ExitCode> run(Context& context) override;
   std::string print_table(const Document& document) const override;
+  NamedFiles files() const override { return {{model_file_, profile_file_}, {}}; }
 
  private:
   Status check_values(const Options& options) const;
@@ -88,47 +91,49 @@ void PipelineCommand::add_options(CLI::App& app, Options& options) {
   const std::string model = "Model";
   add_parsed(app, "--numel", numel_, parse_numel, "N", format_numel(numel_),
              "parameters, such as 64Mi, 350M or 7B")
-      ->group(model);
-  app.add_option("--model", model_file_,
-                 "JSON: {\"params\": [[\"name\", [2, 3]], ...]} or {\"layers\": 12, \"width\": "
-                 "768, \"vocabulary\": 50257}")
-      ->type_name("FILE")
-      ->group(model);
+      .group(model);
+  add_text(app, "--model", model_file_,
+           "JSON: {\"params\": [[\"name\", [2, 3]], ...]} or {\"layers\": 12, \"width\": "
+           "768, \"vocabulary\": 50257}")
+      .excludes("--numel")
+      .type_name("FILE")
+      .group(model);
   add_parsed(app, "--dtype", dtype_, parse_dtype, "bf16|fp32", dtype_name(dtype_),
              "of weights and gradients")
-      ->group(model);
+      .group(model);
   const std::string group = "Engine";
   add_path_option(app, options);
   add_parsed(app, "--optimizer-tier", placement_, parse_placement, "nvme|host|hbm|SHARES",
              format_placement(placement_), "home of the state, or shares: nvme:0.6,host:0.4")
-      ->group(group);
-  app.add_option("--profile", profile_file_, "from zoffload-bench profile: shares of the paths")
-      ->type_name("FILE")
-      ->group(group);
+      .group(group);
+  add_text(app, "--profile", profile_file_, "from zoffload-bench profile: shares of the paths")
+      .type_name("FILE")
+      .group(group);
   add_size(app, "--host-bytes", host_bytes_, "hard budget of the engine's pinned memory")
-      ->group(group);
+      .group(group);
   add_size(app, "--subgroup-bytes", subgroup_bytes_, "most optimizer state in one update")
-      ->group(group);
-  add_count(app, "--threads", threads_, "CPU workers")->group(group);
+      .group(group);
+  add_count(app, "--threads", threads_, "CPU workers").group(group);
   add_parsed(app, "--engine", engine_, parse_engine, "auto|uring|libaio|threads",
              io_engine_name(engine_), "how requests reach the kernel")
-      ->group(group);
-  add_size(app, "--block-size", block_bytes_, "bytes of one request")->group(group);
-  add_count(app, "--queue-depth", queue_depth_, "requests in flight, per path")->group(group);
+      .group(group);
+  add_size(app, "--block-size", block_bytes_, "bytes of one request").group(group);
+  add_count(app, "--queue-depth", queue_depth_, "requests in flight, per path").group(group);
   add_parsed(app, "--checksums", checksums_, parse_checksums, "on|off|both", "on",
              "of what is stored, compared at load; both takes turns")
-      ->group(group);
-  app.add_flag_callback(
-         "--no-verify-reads", [this]() { checksums_ = {false}; }, "short for --checksums off")
-      ->group(group);
-  app.add_flag("--force", options.force, "use a path that is memory (tmpfs), not a drive")
-      ->group(group);
-  add_count(app, "--steps", steps_, "in each round")->group("Measuring");
-  add_count(app, "--warmup-steps", warmup_steps_, "before, not counted")->group("Measuring");
+      .group(group);
+  add_flag(
+      app, "--no-verify-reads", [this]() { checksums_ = {false}; }, "short for --checksums off")
+      .excludes("--checksums")
+      .group(group);
+  add_flag(app, "--force", options.force, "use a path that is memory (tmpfs), not a drive")
+      .group(group);
+  add_count(app, "--steps", steps_, "in each round").group("Measuring");
+  add_count(app, "--warmup-steps", warmup_steps_, "before, not counted").group("Measuring");
   add_count(app, "--repeats", rounds_, "rounds of steps, each followed by the bounds")
-      ->group("Measuring");
+      .group("Measuring");
   add_seconds(app, "--bound-runtime", bound_s_, "longest measurement of a bound in a round")
-      ->group("Measuring");
+      .group("Measuring");
   add_budget_options(app, options);
 }
 
@@ -145,9 +150,17 @@ Status PipelineCommand::check_values(const Options& options) const {
   return check_threads(threads_);
 }
 
+// Whether the engine will be able to read it: that is opened long after the plan is said.
+Status check_profile(const std::string& file) {
+  const zoffload::Result<std::string> text = read_text(file);
+  if (!text.ok()) return text.status().within("--profile");
+  return parse_profile(*text).status().within("--profile: " + file);
+}
+
 zoffload::Result<PipelineSetup> PipelineCommand::make_setup(const Context& context) const {
   PipelineSetup setup;
   ZO_TRY(check_values(context.options()));
+  if (!profile_file_.empty()) ZO_TRY(check_profile(profile_file_));
   if (model_file_.empty()) {
     // Before there is a list of them: weights and gradients alone.
     ZO_TRY(check_memory(2 * numel_ * dtype_bytes(dtype_), "--numel " + format_numel(numel_),
@@ -194,16 +207,20 @@ zoffload::Result<ExitCode> PipelineCommand::run(Context& context) {
   ZO_ASSIGN_OR_RETURN(const PipelineSetup setup, make_setup(context));
   ZO_ASSIGN_OR_RETURN(const auto run, PipelineRun::plan(setup, context));
   if (run->cost().step_bytes > 0) {
-    context.say("will write " + format_bytes(run->planned_write_bytes()) + ", " +
-                format_bytes(run->cost().step_bytes) +
-                " of it in each step, and a mixed load of at most " + format_seconds(bound_s_) +
-                " in each round");
+    context.document().summary["planned_write_bytes"] = run->planned_write_bytes();
+    context.plan("will write " + format_bytes(run->planned_write_bytes()) + ", " +
+                 format_bytes(run->cost().step_bytes) +
+                 " of it in each step, and a mixed load of at most " + format_seconds(bound_s_) +
+                 " in each round");
   }
-  if (context.options().dry_run) return ExitCode::kDone;
+  if (context.options().dry_run) {
+    if (run->cost().step_bytes == 0) context.plan("will write nothing");
+    return ExitCode::kDone;
+  }
   const auto complete = run->run();
   report(*run, setup, complete.ok() && *complete, context.document());
   if (!complete.ok()) return complete.status();
-  return exit_code_of_rounds(*complete, context);
+  return end_rounds(*complete, context);
 }
 
 bench::Result bound_result(const Bound& bound, const PipelineSetup& setup) {
@@ -283,13 +300,18 @@ bench::Result step_result(const PipelineFigures& figures, const PipelineRun& run
                     {"pinned_bytes", run.cost().plan.arena_bytes()}};
   result.details.update(to_json(step, run.numel()));
   double predicted_s = 0;
+  const char* bound_by = "";
+  bool has_disk = nvme_bytes == 0;
   for (const Bound& bound : run.bounds()) {
     result.details[std::string(bound.name) + "_bound_seconds"] = bound.step_seconds;
+    has_disk = has_disk || std::string_view(bound.name) == "disk";
     if (bound.step_seconds <= predicted_s) continue;
     predicted_s = bound.step_seconds;
-    result.details["bound_by"] = bound.name;
+    bound_by = bound.name;
   }
-  if (predicted_s > 0) {
+  // Of what was measured the slowest bounds the step only if nothing is missing.
+  if (predicted_s > 0 && has_disk) {
+    result.details["bound_by"] = bound_by;
     result.details["predicted_step_seconds"] = predicted_s;
     result.details["share_of_bound"] = predicted_s / step_s;
   }

@@ -8,6 +8,7 @@
 #include "bench/add_options.h"
 #include "bench/commands.h"
 #include "bench/host_facts.h"
+#include "bench/output.h"
 
 namespace zoffload::bench {
 namespace {
@@ -41,6 +42,14 @@ class ProbeCommand : public Command {
     document.summary["warning_count"] = count(Level::kWarn);
     document.summary["failure_count"] = count(Level::kFail);
     return count(Level::kFail) == 0 ? ExitCode::kDone : ExitCode::kUnable;
+  }
+
+  std::string print_csv(const Document&) const override {
+    std::string text = csv_line({"level", "what", "says", "remedy"});
+    for (const Finding& finding : findings_) {
+      text += csv_line({level_name(finding.level), finding.what, finding.says, finding.remedy});
+    }
+    return text;
   }
 
   std::string print_table(const Document&) const override {

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -79,6 +78,7 @@ class ProfileCommand final : public Command {
 
   void add_options(CLI::App& app, Options& options) override;
   zoffload::Result<ExitCode> run(Context& context) override;
+  NamedFiles files() const override { return {{}, {{"--profile-out", profile_file_}}}; }
   std::string print_table(const Document& document) const override;
 
  private:
@@ -101,25 +101,23 @@ class ProfileCommand final : public Command {
 
 void ProfileCommand::add_options(CLI::App& app, Options& options) {
   add_tuning_options(app, options, tuning_);
-  add_count(app, "--max-depth", space_.depth_max, "most requests in flight")->group("Search");
-  add_count(app, "--repeats", repeats_, "measurements of each figure")->group("Measuring");
+  add_count(app, "--max-depth", space_.depth_max, "most requests in flight").group("Search");
+  add_count(app, "--repeats", repeats_, "measurements of each figure").group("Measuring");
   add_parsed(app, "--numel", numel_, parse_numel, "N", format_numel(numel_),
              "parameters of the update; 16 bytes of memory each")
-      ->group("Measuring");
-  app.add_option("--profile-out", profile_file_,
-                 "the profile; one that is there is replaced, any other file is not")
-      ->type_name("FILE")
-      ->group("Output")
-      ->default_str(profile_file_);
+      .group("Measuring");
+  add_text(app, "--profile-out", profile_file_,
+           "the profile; one that is there is replaced, any other file is not")
+      .type_name("FILE")
+      .group("Output")
+      .default_text(profile_file_);
 }
 
-// Whether `file` may be written: it is not there, or a profile of any version.
+// Whether `file`, which can be written, may be: it is not there, or a profile of any version.
 Status check_replaceable(const std::string& file) {
-  ZO_TRY(check_writable(file).within("--profile-out"));
   std::error_code ignored;
   if (!std::filesystem::exists(file, ignored)) return Status();
-  std::ifstream stream(file);
-  const std::string text((std::istreambuf_iterator<char>(stream)), {});
+  ZO_ASSIGN_OR_RETURN(const std::string text, read_text(file));
   const Json found = Json::parse(text, nullptr, false);
   const Json schema = found.is_object() ? found.value("schema", Json()) : Json();
   if (schema.is_string() && schema.get<std::string>().starts_with("zoffload-profile/")) {
@@ -322,9 +320,12 @@ zoffload::Result<ExitCode> ProfileCommand::run(Context& context) {
   ZO_ASSIGN_OR_RETURN(const std::vector<std::string> paths, tuning_paths(options));
   ZO_ASSIGN_OR_RETURN(space_.engines, usable_engines(options.engines, context));
   ZO_TRY(check_replaceable(profile_file_));
+  ZO_TRY(check_tuning(paths, space_, context));
+  ZO_TRY(check_memory(UpdateRig::memory_bytes({.numel = numel_}), "--numel " + format_numel(numel_),
+                      "give a smaller --numel"));
   if (options.dry_run) {
-    say_plan(paths, context);
-    context.say("would write the profile to " + profile_file_);
+    plan_tuning(paths, context);
+    context.plan("would write the profile to " + profile_file_);
     return ExitCode::kDone;
   }
   Profile profile;
@@ -333,9 +334,9 @@ zoffload::Result<ExitCode> ProfileCommand::run(Context& context) {
   profile.measured = context.document().started;
   ZO_ASSIGN_OR_RETURN(const bool complete, profile_all(paths, profile, context));
   if (!complete || context.stop() == Stop::kSignal) {
-    const Stop stopped = context.stop() != Stop::kNone ? context.stop() : stopped_;
-    context.warn("no profile was written: " + cut_short_by(stopped));
-    return exit_code_of(stopped);
+    const Stop stop = context.stop();
+    context.warn("no profile was written");
+    return context.end(stop != Stop::kNone ? stop : stopped_);
   }
   const std::string text = print_profile(profile);
   ZO_TRY(replace(text, profile_file_));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bench/commands.h"
+#include "bench/flag.h"
 #include "bench/html_report.h"
 #include "bench/read_document.h"
 
@@ -37,10 +38,11 @@ class ReportCommand : public Command {
   }
 
   void add_options(CLI::App& app, Options&) override {
-    app.add_option("IN", inputs_, "files that --output json wrote; several are overlaid by label")
-        ->required();
+    add_texts(app, "IN", inputs_, "files that --output json wrote; several are overlaid by label")
+        .required();
   }
 
+  NamedFiles files() const override { return {inputs_, {}}; }
   bool writes_html() const override { return true; }
 
   zoffload::Result<ExitCode> run(Context& context) override {
@@ -49,10 +51,6 @@ class ReportCommand : public Command {
     std::vector<Json> documents;
     std::vector<std::string> labels;
     for (const std::string& input : inputs_) {
-      std::error_code error;
-      if (std::filesystem::equivalent(input, out, error)) {
-        return Status(Code::kInvalidArgument, "--html: " + out + " is one of the files to read");
-      }
       ZO_ASSIGN_OR_RETURN(Json document, read_document(input));
       labels.push_back(new_label(document, input, labels));
       documents.push_back(std::move(document));

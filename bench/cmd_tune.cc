@@ -54,16 +54,16 @@ void TuneCommand::add_options(CLI::App& app, Options& options) {
   add_tuning_options(app, options, tuning_);
   const std::string group = "Search";
   add_sizes(app, "--block-size", space_.block_bytes, "bytes of one request: those to compare")
-      ->group(group);
+      .group(group);
   add_count(app, "--max-depth", space_.depth_max, "most requests in flight, per worker")
-      ->group(group);
+      .group(group);
   add_counts(app, "--workers", space_.workers, "threads that issue requests: those to compare")
-      ->group(group);
-  add_read_share(app, read_share_, "mixed")->group(group);
+      .group(group);
+  add_read_share(app, read_share_, "mixed").group(group);
   add_percent(app, "--gain", gain_, "a faster setting must gain this much on a cheaper one")
-      ->group(group);
+      .group(group);
   add_count(app, "--repeats", space_.rounds, "rounds in which candidates are compared")
-      ->group(group);
+      .group(group);
 }
 
 Json choice_of(const TunedPath& path) {
@@ -103,8 +103,9 @@ zoffload::Result<ExitCode> TuneCommand::run(Context& context) {
     return Status(Code::kInvalidArgument,
                   "--block-size " + std::to_string(bytes) + ": not a multiple of 4096");
   }
+  ZO_TRY(check_tuning(paths, space_, context));
   if (options.dry_run) {
-    say_plan(paths, context);
+    plan_tuning(paths, context);
     return ExitCode::kDone;
   }
   Json& summary = context.document().summary;
@@ -126,9 +127,7 @@ zoffload::Result<ExitCode> TuneCommand::run(Context& context) {
     summary["paths"].push_back(choice_of(tuned.back()));
     context.document().config = config_of(tuned);
   }
-  if (stopped == Stop::kNone) return ExitCode::kDone;
-  context.warn(cut_short_by(stopped));
-  return exit_code_of(stopped);
+  return context.end(stopped);
 }
 
 std::string TuneCommand::print_table(const Document& document) const {

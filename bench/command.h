@@ -1,16 +1,23 @@
 // One command of the program. A new one is a file cmd_<name>.cc and a row in commands.cc.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/context.h"
 #include "bench/exit_code.h"
+#include "bench/flag.h"
 #include "core/base/status.h"
 
 namespace zoffload::bench {
+
+// What a command's own flags name.
+struct NamedFiles {
+  std::vector<std::string> read;                             // empty ones are not given
+  std::vector<std::pair<const char*, std::string>> written;  // flag, file
+};
 
 class Command {
  public:
@@ -28,9 +35,15 @@ class Command {
   // ends with the signal's code, whatever is returned.
   virtual zoffload::Result<ExitCode> run(Context& context) = 0;
 
-  // What --output table prints after run(); by default a line for each result (output.h). JSON and
-  // CSV are never the command's affair. Nothing, if nothing is to be printed.
+  // What --output table prints after run(); by default a line for each result (output.h). JSON is
+  // never the command's affair. Nothing, if nothing is to be printed.
   virtual std::string print_table(const Document& document) const;
+
+  // What --output csv prints; by default a line for each result (output.h).
+  virtual std::string print_csv(const Document& document) const;
+
+  // Files that no output may replace. Asked for once the flags are read.
+  virtual NamedFiles files() const { return {}; }
 
   // Whether run() itself writes the page that --html names; else the program draws the document.
   virtual bool writes_html() const { return false; }

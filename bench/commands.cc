@@ -20,4 +20,8 @@ std::string Command::print_table(const Document& document) const {
   return bench::print_table(document);
 }
 
+std::string Command::print_csv(const Document& document) const {
+  return bench::print_csv(document);
+}
+
 }  // namespace zoffload::bench

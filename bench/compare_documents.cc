@@ -126,6 +126,31 @@ const char* verdict_name(Verdict verdict) {
   return "unclear";
 }
 
+zoffload::Result<std::set<std::string>> params_named(const std::vector<std::string>& names,
+                                                     const Json& a, const Json& b) {
+  std::set<std::string> known;
+  for (const Json* document : {&a, &b}) {
+    for (const Json& result : (*document)["results"]) {
+      for (const auto& item : at_or_null(result, "params").items()) known.insert(item.key());
+    }
+  }
+  std::set<std::string> meant;
+  for (const std::string& name : names) {
+    std::string key = name.substr(std::min(name.find_first_not_of('-'), name.size()));
+    std::replace(key.begin(), key.end(), '-', '_');
+    const size_t before = meant.size();
+    for (const char* ending : {"", "s", "_bytes", "_s"}) {
+      if (known.contains(key + ending)) meant.insert(key + ending);
+    }
+    if (meant.size() > before || known.empty()) continue;
+    std::string all;
+    for (const std::string& one : known) all += (all.empty() ? "" : ", ") + one;
+    return Status(Code::kInvalidArgument,
+                  "--ignore: " + name + " is no parameter of these results; they have " + all);
+  }
+  return meant;
+}
+
 Comparison compare_documents(const Json& a, const Json& b, const std::set<std::string>& ignored) {
   std::multimap<std::string, const Json*> open;  // of B; equal keys keep their order
   const std::vector<const Json*> of_b = with_bandwidth(b);

@@ -18,6 +18,7 @@
 
 #include "bench/result.h"
 #include "bench/samples.h"
+#include "core/base/status.h"
 
 namespace zoffload::bench {
 
@@ -45,6 +46,11 @@ struct Comparison {
   std::vector<std::string> only_b;
   std::vector<std::string> host_differences;  // "kernel: 6.8 in A, 6.18 in B"
 };
+
+// The keys of parameters that a user's names mean: those of flags and tables do, "--block-size",
+// "path". kInvalidArgument: no result has such a parameter.
+zoffload::Result<std::set<std::string>> params_named(const std::vector<std::string>& names,
+                                                     const Json& a, const Json& b);
 
 // Pairs results whatever their order; several with equal name and parameters are paired in turn.
 // Results without bandwidth are passed over. `ignored` are parameters that may differ. REQUIRES:

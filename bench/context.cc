@@ -59,6 +59,19 @@ void Context::warn(const std::string& sentence) {
   progress_.print("warning: " + sentence);
 }
 
+void Context::plan(const std::string& line) {
+  if (!options_.dry_run) return say(line);
+  document_.summary["plan"].push_back(line);
+}
+
+ExitCode Context::end(Stop stop) {
+  if (stop == Stop::kSignal) warn("cut short by a signal");
+  const char* const larger = ": a larger one would finish it";
+  if (stop == Stop::kTimeBudget) warn(std::string("cut short by --budget") + larger);
+  if (stop == Stop::kWriteBudget) warn(std::string("cut short by --max-write") + larger);
+  return exit_code_of(stop);
+}
+
 void Context::say(const std::string& sentence) {
   if (!options_.quiet) progress_.print(sentence);
 }

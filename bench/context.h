@@ -41,6 +41,11 @@ class Context {
   // A sentence to stderr, with "warning: " in front; kept in summary.warnings too. From any thread;
   // the same sentence is said once.
   void warn(const std::string& sentence);
+  // A line of what the command is about to do. A dry run's result: in summary.plan; else said.
+  void plan(const std::string& line);
+  // How the command ends that stopped for this reason, after a warning that names it. kDone, and
+  // not a word, for kNone.
+  ExitCode end(Stop stop);
   // A sentence to stderr, unless --quiet.
   void say(const std::string& sentence);
 

@@ -86,6 +86,7 @@ void add_sample(Candidate& candidate, const StorageSample& sample, const Options
   result.interrupted = result.interrupted || !whole;
   if (whole) ++candidate.repeats;
   if (sample.seconds <= 0) return;
+  if (!whole && sample.read_bytes + sample.written_bytes == 0) return;
   // A repeat that was cut short says little beside whole ones, and much where there are none.
   const bool counts = whole || sample.seconds >= options.runtime_s / 2;
   if (!counts && !result.bandwidth.empty()) return;
@@ -172,7 +173,9 @@ Status check_sweep(const Options& options) {
                   "--block-size: " + std::to_string(block_bytes) + " is not a multiple of 4096");
   }
   for (IoEngine engine : options.engines) ZO_TRY(StorageRig::check(rig_setup(options, engine)));
-  return Status();
+  const uint64_t planned = plan_sweep(options).fill_bytes;
+  if (options.max_write_bytes == 0 || planned <= options.max_write_bytes) return Status();
+  return StorageRig::over_budget(planned);
 }
 
 Json io_params(const IoWorkload& workload, const StorageLoad& load, const StorageRig& rig,

@@ -1,5 +1,6 @@
 #include "bench/manual.h"
 
+#include <CLI/CLI.hpp>
 #include <sstream>
 
 namespace zoffload::bench {

@@ -1,7 +1,6 @@
 // The texts that are made from the table of flags itself: help, a manual page, a completion script.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
 #include <string_view>

@@ -5,10 +5,9 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
+
+#include "bench/output.h"
 
 namespace zoffload::bench {
 namespace {
@@ -141,14 +140,10 @@ zoffload::Result<ModelShape> parse_model(std::string_view json_text) {
 }
 
 zoffload::Result<ModelShape> read_model(const std::string& file) {
-  std::error_code ignored;
-  std::ifstream stream(file);
-  if (!stream.is_open() || std::filesystem::is_directory(file, ignored)) {
-    return mistake("--model " + file + ": cannot be read");
-  }
-  const std::string text((std::istreambuf_iterator<char>(stream)), {});
-  zoffload::Result<ModelShape> shape = parse_model(text);
-  if (!shape.ok()) return shape.status().within("--model " + file);
+  const zoffload::Result<std::string> text = read_text(file);
+  if (!text.ok()) return text.status().within("--model");
+  zoffload::Result<ModelShape> shape = parse_model(*text);
+  if (!shape.ok()) return shape.status().within("--model: " + file);
   return shape;
 }
 

@@ -13,6 +13,8 @@ enum class Direct : uint8_t { kAuto, kOn, kOff };  // kOn: an error where it doe
 enum class Format : uint8_t { kTable, kJson, kCsv };
 
 struct Options {
+  std::string config_file;  // where some of the values below are from
+
   // Storage. Where a list has several entries, every combination is measured.
   std::vector<std::string> paths;
   uint64_t size_bytes = uint64_t{4} << 30;  // of the test file on each path
@@ -38,7 +40,8 @@ struct Options {
 
   // Output.
   Format format = Format::kTable;
-  std::string out_file;
+  const char* out_flag = "--out";  // or --json, which is short for it
+  std::string out_file;            // empty: stdout
   std::string html_file;
   bool progress = true;
   bool quiet = false;

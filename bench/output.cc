@@ -8,10 +8,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
 #include <vector>
 
 #include "bench/quantity.h"
-#include "core/base/format.h"
+#include "bench/value_text.h"
 
 namespace zoffload::bench {
 namespace {
@@ -28,21 +31,17 @@ std::string show_value(const std::string& key, const Json& value) {
 
 using Results = std::vector<const Result*>;
 
+void add_keys(const Json& object, std::vector<std::string>& keys) {
+  for (const auto& [key, value] : object.items()) {
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+  }
+}
+
 // The parameters of any result, in the order in which they first appear.
 std::vector<std::string> all_params(const Results& results) {
   std::vector<std::string> keys;
-  for (const Result* result : results) {
-    for (const auto& item : result->params.items()) {
-      if (std::find(keys.begin(), keys.end(), item.key()) == keys.end()) keys.push_back(item.key());
-    }
-  }
+  for (const Result* result : results) add_keys(result->params, keys);
   return keys;
-}
-
-std::vector<std::string> all_params(const Document& document) {
-  Results results;
-  for (const Result& result : document.results) results.push_back(&result);
-  return all_params(results);
 }
 
 // Those that have the same parameters, of whatever value: one table for all would be wide, and
@@ -94,7 +93,13 @@ std::string without_unit(const std::string& key) {
 }
 
 std::string show_latency(const Histogram& latency, double share) {
-  return format_seconds(static_cast<double>(latency.percentile(share)) / 1e9);
+  return nanoseconds_text(static_cast<double>(latency.percentile(share)));
+}
+
+std::string cpu_per_gib(const Result& result) {
+  if (result.cpu_seconds <= 0 || result.bytes == 0) return "";
+  const double gib = static_cast<double>(result.bytes) / static_cast<double>(uint64_t{1} << 30);
+  return nanoseconds_text(result.cpu_seconds / gib * 1e9);
 }
 
 Row table_row(const Result& result, const std::vector<std::string>& keys) {
@@ -112,7 +117,7 @@ Row table_row(const Result& result, const std::vector<std::string>& keys) {
   row.push_back(spread);
   row.push_back(result.latency_ns ? show_latency(*result.latency_ns, 0.5) : "");
   row.push_back(result.latency_ns ? show_latency(*result.latency_ns, 0.99) : "");
-  row.push_back(result.cpu_seconds > 0 ? format_seconds(result.cpu_seconds) : "");
+  row.push_back(cpu_per_gib(result));
   std::string remarks;
   if (result.verified) remarks += *result.verified ? "verified " : "VERIFICATION FAILED ";
   if (result.errors > 0) remarks += std::to_string(result.errors) + " errors ";
@@ -160,7 +165,7 @@ std::string table_of(const Results& results) {
   }
   Row titles = {"what"};
   for (const std::string& key : keys) titles.push_back(without_unit(key));
-  for (const char* title : {"bandwidth", "spread", "p50", "p99", "CPU time", "remarks"}) {
+  for (const char* title : {"bandwidth", "spread", "p50", "p99", "CPU per GiB", "remarks"}) {
     titles.push_back(title);
   }
   std::vector<Row> rows = {titles};
@@ -181,19 +186,17 @@ std::string csv_number(double value) {
   return text;
 }
 
-std::string csv_line(const Row& row) {
-  std::string line;
-  for (const std::string& field : row) line += (line.empty() ? "" : ",") + csv_field(field);
-  return line + "\r\n";
+std::string csv_value(const Json& object, const std::string& key) {
+  const Json value = object.value(key, Json());
+  if (value.is_null()) return "";
+  if (value.is_string()) return value.get<std::string>();
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-Row csv_row(const Document& document, const Result& result, const std::vector<std::string>& keys) {
+Row csv_row(const Document& document, const Result& result, const std::vector<std::string>& params,
+            const std::vector<std::string>& details) {
   Row row = {result.name, document.label};
-  for (const std::string& key : keys) {
-    const Json value = result.params.value(key, Json());
-    const bool text = value.is_string();
-    row.push_back(value.is_null() ? "" : text ? value.get<std::string>() : value.dump());
-  }
+  for (const std::string& key : params) row.push_back(csv_value(result.params, key));
   row.push_back(std::to_string(result.bytes));
   row.push_back(csv_number(result.seconds));
   const Samples& bandwidth = result.bandwidth;
@@ -209,6 +212,7 @@ Row csv_row(const Document& document, const Result& result, const std::vector<st
   row.push_back(std::to_string(result.errors));
   row.push_back(!result.verified ? "" : *result.verified ? "true" : "false");
   row.push_back(result.interrupted ? "true" : "false");
+  for (const std::string& key : details) row.push_back(csv_value(result.details, key));
   return row;
 }
 
@@ -238,9 +242,14 @@ std::string print_table(const Document& document) {
 }
 
 std::string print_csv(const Document& document) {
-  const std::vector<std::string> keys = all_params(document);
+  std::vector<std::string> params;
+  std::vector<std::string> details;
+  for (const Result& result : document.results) {
+    add_keys(result.params, params);
+    add_keys(result.details, details);
+  }
   Row titles = {"name", "label"};
-  titles.insert(titles.end(), keys.begin(), keys.end());
+  titles.insert(titles.end(), params.begin(), params.end());
   for (const char* title :
        {"bytes", "seconds", "bandwidth_mean_bytes_per_s", "bandwidth_stdev_bytes_per_s",
         "bandwidth_median_bytes_per_s", "bandwidth_min_bytes_per_s", "bandwidth_max_bytes_per_s",
@@ -248,9 +257,18 @@ std::string print_csv(const Document& document) {
         "errors", "verified", "interrupted"}) {
     titles.push_back(title);
   }
+  titles.insert(titles.end(), details.begin(), details.end());
   std::string text = csv_line(titles);
-  for (const Result& result : document.results) text += csv_line(csv_row(document, result, keys));
+  for (const Result& result : document.results) {
+    text += csv_line(csv_row(document, result, params, details));
+  }
   return text;
+}
+
+std::string csv_line(const std::vector<std::string>& fields) {
+  std::string line;
+  for (size_t i = 0; i < fields.size(); ++i) line += (i == 0 ? "" : ",") + csv_field(fields[i]);
+  return line + "\r\n";
 }
 
 std::string print_json(const Document& document) {
@@ -264,6 +282,19 @@ Status write_text(const std::string& text, const std::string& file) {
   Status status = write_all(fd, text, file);
   if (::close(fd) != 0 && status.ok()) status = Status::from_errno(errno, file);
   return status;
+}
+
+zoffload::Result<std::string> read_text(const std::string& file) {
+  std::error_code error;
+  errno = 0;
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream.is_open() || std::filesystem::is_directory(file, error)) {
+    const int number = stream.is_open() ? EISDIR : errno != 0 ? errno : EIO;
+    return Status(Code::kInvalidArgument, Status::from_errno(number, file).message());
+  }
+  std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
+  if (!stream.bad()) return text;
+  return Status(Code::kInvalidArgument, file + ": cannot be read to its end");
 }
 
 Status check_writable(const std::string& file) {

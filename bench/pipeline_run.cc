@@ -133,8 +133,16 @@ zoffload::Result<bool> PipelineRun::run_steps(size_t engine) {
   return true;
 }
 
+// Whether the write budget allows what the rig will ask for; if not, the budget ends the run.
+bool PipelineRun::has_room_for(uint64_t bytes) {
+  const uint64_t limit = context_.options().max_write_bytes;
+  if (limit == 0 || bytes <= limit - std::min(limit, context_.written_bytes())) return true;
+  return may_write(bytes);
+}
+
 Status PipelineRun::measure_disk(double seconds) {
   if (!storage_) {
+    if (!has_room_for(StorageRig::planned_write_bytes(storage_setup()))) return Status();
     ZO_ASSIGN_OR_RETURN(storage_, StorageRig::open(storage_setup(), context_));
     disk_.written_bytes = StorageRig::planned_write_bytes(storage_setup());
   }
@@ -147,6 +155,11 @@ Status PipelineRun::measure_disk(double seconds) {
   const uint64_t written_before = context_.written_bytes();
   ZO_ASSIGN_OR_RETURN(const StorageSample sample, storage_->run(load, context_));
   disk_.written_bytes += context_.written_bytes() - written_before;
+  if (sample.stopped == Stop::kNone && sample.bytes_per_s() == 0) {
+    context_.warn(
+        "the drives moved nothing while their bound was measured: give a longer "
+        "--bound-runtime");
+  }
   if (sample.stopped != Stop::kNone || sample.bytes_per_s() == 0) return Status();
   disk_.rate.values.push_back(sample.bytes_per_s());
   disk_.bytes += sample.read_bytes + sample.written_bytes;

@@ -74,6 +74,7 @@ class PipelineRun {
   Status check_memory_for_all() const;
   bool stopped() const { return context_.stop() != Stop::kNone; }
   bool may_write(uint64_t bytes) { return bytes == 0 || context_.may_write(bytes, bytes) == bytes; }
+  bool has_room_for(uint64_t bytes);
   zoffload::Result<bool> open();
   zoffload::Result<bool> warm_up();
   zoffload::Result<bool> run_steps(size_t engine);

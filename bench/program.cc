@@ -8,9 +8,11 @@
 #include <cstdio>
 #include <ctime>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <new>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "bench/add_options.h"
@@ -65,10 +67,11 @@ struct CommandLine {
 
 CommandLine::CommandLine() {
   app.set_help_flag("-h,--help", "show this text");
-  app.add_flag("--version", version, "show the version, commit and build");
+  app.require_subcommand(0, 1);
+  add_flag(app, "--version", version, "show the version, commit and build");
   add_parsed(app, "--completion", completion, parse_shell, "bash", "",
              "print a completion script for this shell");
-  app.add_flag("--man", man, "print the manual page (roff)");
+  add_flag(app, "--man", man, "print the manual page (roff)");
   for (const auto& command : commands) {
     CLI::App* const sub = app.add_subcommand(command->name(), command->summary());
     sub->set_help_flag("-h,--help", "show this text");
@@ -158,35 +161,70 @@ Progress::Style progress_style(const Options& options) {
   return isatty(STDERR_FILENO) != 0 ? Progress::Style::kTerminal : Progress::Style::kLog;
 }
 
+// One file under two names; what is no file (/dev/null) has room for everybody.
+bool is_same_file(const std::string& a, const std::string& b) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::exists(a, error)) return fs::equivalent(a, b, error) && fs::is_regular_file(a, error);
+  const auto plain = [&error](const std::string& file) {
+    return fs::weakly_canonical(fs::absolute(file, error), error);
+  };
+  return plain(a) == plain(b);
+}
+
+// Whether all outputs can be written, none to a file that another takes or that is read.
+Status check_outputs(const Command& command, const Options& options) {
+  NamedFiles files = command.files();
+  files.read.push_back(options.config_file);
+  files.written.emplace_back(options.out_flag, options.out_file);
+  files.written.emplace_back("--html", options.html_file);
+  std::vector<std::pair<const char*, std::string>> taken;
+  for (const auto& [flag, file] : files.written) {
+    if (file.empty()) continue;
+    const std::string name = std::string(flag) + ": " + file;
+    for (const std::string& input : files.read) {
+      if (input.empty() || !is_same_file(file, input)) continue;
+      return Status(Code::kInvalidArgument, name + " is one of the files to read");
+    }
+    for (const auto& [other_flag, other] : taken) {
+      if (!is_same_file(file, other)) continue;
+      return Status(Code::kInvalidArgument, name + " is the file of " + other_flag + " too");
+    }
+    ZO_TRY(check_writable(file).within(flag));
+    taken.emplace_back(flag, file);
+  }
+  return Status();
+}
+
+// What --dry-run has to say, a line each.
+std::string plan_text(const Document& document) {
+  std::string text;
+  for (const Json& line : document.summary["plan"]) text += line.get<std::string>() + "\n";
+  return text;
+}
+
 Status print_document(const Command& command, const Options& options, const Document& document) {
   switch (options.format) {
     case Format::kJson: return write_text(print_json(document), options.out_file);
-    case Format::kCsv: return write_text(print_csv(document), options.out_file);
+    case Format::kCsv: return write_text(command.print_csv(document), options.out_file);
     case Format::kTable: break;
+  }
+  if (document.summary.contains("plan")) {
+    return write_text(plan_text(document), options.out_file);
   }
   return write_text(command.print_table(document), options.out_file);
 }
 
-// Whether the command has said which budget it reached: of one path's share only it knows.
-bool is_cut_short(const Document& document) {
-  const Json& warnings = document.summary["warnings"];
-  return std::any_of(warnings.begin(), warnings.end(), [](const Json& warning) {
-    return warning.get<std::string>().find("cut short by") != std::string::npos;
-  });
-}
-
 int run_command(Command& command, const Options& options, std::vector<std::string> argv) {
-  for (const auto& [flag, file] :
-       {std::pair("--out: ", options.out_file), {"--html: ", options.html_file}}) {
-    const Status writable = file.empty() ? Status() : check_writable(file);
-    if (!writable.ok()) return fail(flag + writable.message(), ExitCode::kUsage);
-  }
+  const Status writable = check_outputs(command, options);
+  if (!writable.ok()) return fail(writable.message(), ExitCode::kUsage);
   Document document;
   document.tool = {{"version", tool_version()}, {"git", tool_git()}, {"build", tool_build()}};
   document.argv = std::move(argv);
   document.started = now_iso8601();
   document.label = options.label;
   document.summary["warnings"] = Json::array();
+  if (options.dry_run) document.summary["dry_run"] = true;
 
   Progress progress(progress_style(options));
   Context context(options, document, progress);
@@ -196,10 +234,6 @@ int run_command(Command& command, const Options& options, std::vector<std::strin
 
   const bool interrupted = context.stop() == Stop::kSignal;
   ExitCode exit_code = ended.ok() ? *ended : exit_code_of(ended.status());
-  if (ended.ok() && exit_code == ExitCode::kPartial && !is_cut_short(document)) {
-    const bool time = context.stop() == Stop::kTimeBudget;
-    context.warn(time ? "stopped by --budget" : "stopped by --max-write");
-  }
   if (interrupted) {
     exit_code = exit_code_of(Stop::kSignal);
     document.summary["interrupted"] = true;

@@ -102,7 +102,7 @@ std::string format_rate(double bytes_per_s) {
 }
 
 std::string format_exact(uint64_t bytes) {
-  constexpr const char* kUnits[] = {"", "KiB", "MiB", "GiB", "TiB"};
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
   size_t unit = 0;
   while (bytes != 0 && bytes % 1024 == 0 && unit + 1 < std::size(kUnits)) {
     bytes /= 1024;

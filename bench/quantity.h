@@ -40,6 +40,6 @@ zoffload::Result<std::vector<T>> parse_list(std::string_view text,
 }
 
 std::string format_rate(double bytes_per_s);  // "3.21 GiB/s (3.45 GB/s)"
-std::string format_exact(uint64_t bytes);     // "256KiB", "4GiB", "1000": as parse_size() takes it
+std::string format_exact(uint64_t bytes);     // "256KiB", "4GiB", "1000B": as parse_size() takes it
 
 }  // namespace zoffload::bench

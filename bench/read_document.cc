@@ -1,11 +1,10 @@
 #include "bench/read_document.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <system_error>
+
+#include "bench/output.h"
 
 namespace zoffload::bench {
 namespace {
@@ -124,13 +123,7 @@ zoffload::Result<Json> read_document(const std::string& path) {
   if (std::filesystem::is_directory(path, error)) {
     return fault(path + ": it is a folder; name a file that --out wrote");
   }
-  errno = 0;
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file.is_open() || file.bad()) {
-    const Status status = Status::from_errno(errno != 0 ? errno : EIO, path);
-    return fault(status.message());
-  }
+  ZO_ASSIGN_OR_RETURN(const std::string text, read_text(path));
   return parse_document(text, path);
 }
 

@@ -15,12 +15,12 @@ constexpr uint32_t kThreadsMax = 1024;
 }  // namespace
 
 void add_short_run_options(CLI::App& app, Options& options, ShortRuns& runs) {
-  add_seconds(app, "--runtime", runs.runtime_s, "of one measurement")->group("Measuring");
-  add_count(app, "--repeats", runs.repeats, "measurements of each combination")->group("Measuring");
+  add_seconds(app, "--runtime", runs.runtime_s, "of one measurement").group("Measuring");
+  add_count(app, "--repeats", runs.repeats, "measurements of each combination").group("Measuring");
   add_seconds(app, "--budget", options.budget_s, "of time for the whole command; exit 6 if reached")
-      ->group("Budget");
-  app.add_flag("--dry-run", options.dry_run, "say what would be done, and do nothing")
-      ->group("Budget");
+      .group("Budget");
+  add_flag(app, "--dry-run", options.dry_run, "say what would be done, and do nothing")
+      .group("Budget");
 }
 
 zoffload::Result<bool> run_rounds(size_t candidate_count, uint32_t repeats, Context& context,
@@ -40,8 +40,8 @@ zoffload::Result<bool> run_rounds(size_t candidate_count, uint32_t repeats, Cont
   return context.stop() == Stop::kNone;  // else the last one was cut short
 }
 
-ExitCode exit_code_of_rounds(bool complete, const Context& context) {
-  return complete ? ExitCode::kDone : exit_code_of(context.stop());
+ExitCode end_rounds(bool complete, Context& context) {
+  return context.end(complete ? Stop::kNone : context.stop());
 }
 
 Stopped stopped_by(const Context& context) {

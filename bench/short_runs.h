@@ -3,13 +3,13 @@
 // figure.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
 
 #include "bench/context.h"
+#include "bench/flag.h"
 #include "bench/run_jobs.h"
 #include "core/base/types.h"
 
@@ -29,8 +29,8 @@ zoffload::Result<bool> run_rounds(size_t candidate_count, uint32_t repeats, Cont
                                   const std::string& phase,
                                   const std::function<Status(size_t, uint32_t)>& measure);
 
-// How a command ends that measured all it wanted, or not.
-ExitCode exit_code_of_rounds(bool complete, const Context& context);
+// How a command ends that measured all it wanted, or not: see Context::end().
+ExitCode end_rounds(bool complete, Context& context);
 
 Stopped stopped_by(const Context& context);
 

@@ -38,18 +38,18 @@ zoffload::Result<std::vector<IoProbe>> check_paths(const StorageSetup& setup) {
   std::vector<IoProbe> probes;
   std::map<dev_t, uint64_t> needed_bytes;
   for (const std::string& path : setup.paths) {
-    ZO_TRY(check_kind(path));
+    ZO_TRY(check_kind(path).within("--path"));
     probes.push_back(probe_path(path));
-    ZO_TRY(check_probe(probes.back(), setup));
+    ZO_TRY(check_probe(probes.back(), setup).within("--path"));
     struct stat facts = {};
-    if (stat(path.c_str(), &facts) != 0) return Status::from_errno(errno, path);
+    if (stat(path.c_str(), &facts) != 0) return Status::from_errno(errno, "--path: " + path);
     uint64_t& needed = needed_bytes[facts.st_dev];
     needed += setup.size_bytes;
     // Without a sum that could overflow: a tenth of what is free stays free.
     const uint64_t usable = probes.back().free_bytes / 11 * 10;
     if (needed > usable || needed < setup.size_bytes) {
-      return Status(Code::kOutOfSpace, path + ": the test needs " + format_bytes(needed) +
-                                           " and 10 % more, free are " +
+      return Status(Code::kOutOfSpace, "--path: " + path + ": the test needs " +
+                                           format_bytes(needed) + " and 10 % more, free are " +
                                            format_bytes(probes.back().free_bytes) +
                                            "; lower --size, or free some space");
     }

@@ -54,7 +54,13 @@ Status check_setup(const StorageSetup& setup) {
   const uint64_t block = setup.block_bytes_max;
   if (setup.workers == 0) return invalid("--workers: at least one is needed");
   if (setup.depth_max == 0) return invalid("--queue-depth: at least one is needed");
-  if (setup.depth_max > 4096) return invalid("--queue-depth: more than 4096 is not supported");
+  if (setup.depth_max > kQueueDepthMax) {
+    return invalid("--queue-depth: more than " + std::to_string(kQueueDepthMax) +
+                   " is not supported");
+  }
+  if (setup.direct == Direct::kOff && setup.engine == IoEngine::kLibaio) {
+    return invalid("--engine libaio: it moves only direct files, not those of --direct off");
+  }
   if (setup.workers > 256) return invalid("--workers: more than 256 are not supported");
   if (block == 0 || block % kPageBytes != 0) {
     return invalid("--block-size: " + std::to_string(block) + " is not a multiple of 4096");
@@ -132,6 +138,12 @@ uint64_t StorageRig::planned_write_bytes(const StorageSetup& setup) {
   return worker_bytes(setup) * setup.workers * setup.paths.size();
 }
 
+Status StorageRig::over_budget(uint64_t planned_bytes) {
+  return Status(Code::kInvalidArgument, "--max-write: the files alone are " +
+                                            format_bytes(planned_bytes) +
+                                            "; raise it or lower --size");
+}
+
 StorageRig::StorageRig(const StorageSetup& setup)
     : setup_(setup), team_(static_cast<uint32_t>(setup.paths.size() * setup.workers)) {}
 
@@ -147,8 +159,7 @@ zoffload::Result<std::unique_ptr<StorageRig>> StorageRig::open(const StorageSetu
   const uint64_t planned = planned_write_bytes(setup);
   const uint64_t limit = context.options().max_write_bytes;
   if (limit != 0 && planned > limit - std::min(limit, context.written_bytes())) {
-    return Status(Code::kInvalidArgument, "--max-write: the files alone are " +
-                                              format_bytes(planned) + "; raise it or lower --size");
+    return over_budget(planned);
   }
   std::unique_ptr<StorageRig> rig(new StorageRig(setup));
   for (const IoProbe& probe : probes) {

@@ -21,6 +21,8 @@
 
 namespace zoffload::bench {
 
+inline constexpr uint32_t kQueueDepthMax = 4096;
+
 struct StorageSetup {
   std::vector<std::string> paths;
   uint64_t size_bytes = uint64_t{4} << 30;  // of each path's file; shared out among its workers
@@ -81,6 +83,9 @@ class StorageRig {
 
   // What open() checks before it touches anything.
   static Status check(const StorageSetup& setup);
+
+  // The error of files that --max-write has no room for.
+  static Status over_budget(uint64_t planned_bytes);
 
   // What an `open` with this setup would write, for --dry-run and the line that announces it.
   static uint64_t planned_write_bytes(const StorageSetup& setup);

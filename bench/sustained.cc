@@ -18,14 +18,6 @@ constexpr double kSlowShare = 0.7;
 constexpr double kSlowSeconds = 3;
 constexpr double kStretchSeconds = 1;
 
-Status check_single(const Options& options) {
-  const bool single = options.block_bytes.size() == 1 && options.queue_depths.size() == 1 &&
-                      options.workers.size() == 1 && options.engines.size() == 1;
-  if (single) return Status();
-  return Status(Code::kInvalidArgument,
-                "--sustained: takes one block size, queue depth, number of workers and engine");
-}
-
 void report(const KneeFinder& knee, Result& result, Context& context) {
   result.bandwidth.values = {knee.sustained_bytes_per_s()};
   result.details["early_bytes_per_s"] = knee.early_bytes_per_s();
@@ -66,9 +58,17 @@ double KneeFinder::sustained_bytes_per_s() const {
   return Samples{{rates_.begin() + static_cast<std::ptrdiff_t>(first), rates_.end()}}.median();
 }
 
+Status check_sustained(const Options& options) {
+  const bool single = options.block_bytes.size() == 1 && options.queue_depths.size() == 1 &&
+                      options.workers.size() == 1 && options.engines.size() == 1;
+  if (single) return Status();
+  return Status(Code::kInvalidArgument,
+                "--sustained: takes one block size, queue depth, number of workers and engine");
+}
+
 Status measure_sustained(const IoWorkload& workload, Context& context) {
   const Options& options = context.options();
-  ZO_TRY(check_single(options));
+  ZO_TRY(check_sustained(options));
   ZO_TRY(check_sweep(options));
   const uint64_t written = context.written_bytes();
   auto rig = StorageRig::open(rig_setup(options, options.engines.front()), context);
@@ -109,7 +109,7 @@ Status measure_sustained(const IoWorkload& workload, Context& context) {
     context.say("the speed fell after " + format_bytes(*knee.knee_bytes()) + ", from " +
                 format_rate(knee.early_bytes_per_s()) + " to " +
                 format_rate(knee.sustained_bytes_per_s()));
-  } else {
+  } else if (context.stop() != Stop::kSignal) {
     context.warn("the speed did not break in within " + format_bytes(knee.bytes()) +
                  "; a larger --max-write may find it");
   }

@@ -34,6 +34,9 @@ class KneeFinder {
   std::optional<uint64_t> knee_bytes_;
 };
 
+// Whether the options ask for a single combination.
+Status check_sustained(const Options& options);
+
 // Writes until the knee and --runtime more, or until the budgets of writes or time are used up.
 Status measure_sustained(const IoWorkload& workload, Context& context);
 

@@ -37,23 +37,23 @@ std::string show_engines(const std::vector<IoEngine>& engines) {
 void add_tuning_options(CLI::App& app, Options& options, TuningOptions& tuning) {
   add_path_option(app, options);
   add_size(app, "--size", tuning.size_bytes, "bytes of a test file: one for each path and engine")
-      ->group("Storage");
+      .group("Storage");
   add_parsed(app, "--engine", tuning.engines, parse_engines, "auto|uring|libaio|threads",
              show_engines(tuning.engines), "how requests reach the kernel: those to compare")
-      ->group("Storage");
-  app.add_flag("--force", options.force, "measure a path that is memory (tmpfs), not a drive")
-      ->group("Storage");
+      .group("Storage");
+  add_flag(app, "--force", options.force, "measure a path that is memory (tmpfs), not a drive")
+      .group("Storage");
   add_seconds(app, "--runtime", tuning.runtime_s,
               "of one measurement, at most; less where the budgets ask for it")
-      ->group("Measuring");
+      .group("Measuring");
   add_seconds(app, "--budget", tuning.budget_s, "of time for the whole command; exit 6 if reached")
-      ->group("Budget");
+      .group("Budget");
   add_size(app, "--max-write", tuning.max_write_bytes,
            "most bytes ever written to storage; exit 6 if reached")
-      ->group("Budget");
-  app.add_flag("--dry-run", options.dry_run, "say what would be done and written, and do nothing")
-      ->group("Budget");
-  app.parse_complete_callback([&options, &tuning] {
+      .group("Budget");
+  add_flag(app, "--dry-run", options.dry_run, "say what would be done and written, and do nothing")
+      .group("Budget");
+  when_parsed(app, [&options, &tuning] {
     options.size_bytes = tuning.size_bytes;
     options.engines = tuning.engines;
     options.runtime_s = tuning.runtime_s;
@@ -62,19 +62,13 @@ void add_tuning_options(CLI::App& app, Options& options, TuningOptions& tuning) 
   });
 }
 
-std::string cut_short_by(Stop stop) {
-  if (stop == Stop::kSignal) return "cut short by a signal";
-  const bool by_writes = stop == Stop::kWriteBudget;
-  return std::string("cut short by ") + (by_writes ? "--max-write" : "--budget") +
-         ": a larger one would finish it";
-}
-
-void say_plan(const std::vector<std::string>& paths, Context& context) {
+void plan_tuning(const std::vector<std::string>& paths, Context& context) {
   const Options& options = context.options();
-  context.say("would write at most " + format_exact(options.max_write_bytes) + ", to files of " +
-              format_exact(options.size_bytes) + " without a name, within " +
-              format_seconds(options.budget_s) + ", below:");
-  for (const std::string& path : paths) context.say("  " + path);
+  const std::string within =
+      options.budget_s > 0 ? ", within " + format_seconds(options.budget_s) : "";
+  context.plan("would write at most " + format_exact(options.max_write_bytes) + ", to files of " +
+               format_exact(options.size_bytes) + " without a name" + within + ", below:");
+  for (const std::string& path : paths) context.plan("  " + path);
 }
 
 zoffload::Result<std::vector<std::string>> tuning_paths(const Options& options) {

@@ -2,12 +2,12 @@
 // commands they have budgets by default.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "bench/context.h"
+#include "bench/flag.h"
 #include "bench/options.h"
 #include "core/base/status.h"
 
@@ -26,11 +26,8 @@ struct TuningOptions {
 // program knows is stored in `options` too, once the command is chosen. Both outlive `app`.
 void add_tuning_options(CLI::App& app, Options& options, TuningOptions& tuning);
 
-// "cut short by --max-write: a larger one would finish it".
-std::string cut_short_by(Stop stop);
-
 // What --dry-run says.
-void say_plan(const std::vector<std::string>& paths, Context& context);
+void plan_tuning(const std::vector<std::string>& paths, Context& context);
 
 // The paths, absolute and each once. kInvalidArgument: none given.
 zoffload::Result<std::vector<std::string>> tuning_paths(const Options& options);

@@ -45,6 +45,16 @@ TuningRig::Budget BudgetShares::next(const Context& context) {
   return budget;
 }
 
+Status check_tuning(const std::vector<std::string>& paths, const TuneSpace& space,
+                    Context& context) {
+  if (space.depth_max > kQueueDepthMax) {
+    return Status(Code::kInvalidArgument,
+                  "--max-depth: more than " + std::to_string(kQueueDepthMax) + " is not supported");
+  }
+  for (const std::string& path : paths) ZO_TRY(TuningRig(path, space, 1, {}, context).check());
+  return Status();
+}
+
 TuningRig::TuningRig(const std::string& path, const TuneSpace& space, double read_share,
                      Budget budget, Context& context)
     : path_(path),
@@ -86,6 +96,11 @@ zoffload::Result<std::optional<StorageSample>> TuningRig::run(const Candidate& c
   stopped_ = sample.stopped;
   if (stopped_ != Stop::kNone || sample.seconds <= 0) return std::optional<StorageSample>();
   return std::optional(std::move(sample));
+}
+
+Status TuningRig::check() const {
+  for (IoEngine engine : space_.engines) ZO_TRY(StorageRig::check(setup_of(engine)));
+  return Status();
 }
 
 std::string TuningRig::engine_name(const Candidate& candidate) const {

@@ -44,6 +44,9 @@ class TuningRig {
   // REQUIRES: a measured candidate.
   std::string engine_name(const Candidate& candidate) const;
 
+  // Whether every engine could measure here. Nothing is touched.
+  Status check() const;
+
   // Of the latest measurement; 0 before the first.
   double write_bytes_per_s() const { return write_bytes_per_s_; }
 
@@ -73,6 +76,10 @@ class TuningRig {
   std::map<IoEngine, std::unique_ptr<StorageRig>> rigs_;
   std::vector<std::pair<Candidate, size_t>> results_;  // their places in the document
 };
+
+// Whether all paths could be measured: asked before the first one is.
+Status check_tuning(const std::vector<std::string>& paths, const TuneSpace& space,
+                    Context& context);
 
 // The command's budgets shared out among its paths: each may use an equal part of what is left.
 class BudgetShares {

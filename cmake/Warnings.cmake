@@ -1,4 +1,5 @@
-# zoffload_library(NAME SOURCES...): a static library with the project's warnings and sanitizers.
+# zoffload_library(NAME SOURCES...): a static library with the project's warnings and sanitizers. Its symbols are
+# hidden everywhere, because two Python extensions in one process must not see each other's.
 add_library(zoffload_options INTERFACE)
 target_compile_options(zoffload_options INTERFACE -Wall -Wextra -Werror)
 target_include_directories(zoffload_options INTERFACE ${PROJECT_SOURCE_DIR})
@@ -26,4 +27,5 @@ endif()
 function(zoffload_library name)
   add_library(${name} STATIC ${ARGN})
   target_link_libraries(${name} PUBLIC zoffload_options)
+  set_target_properties(${name} PROPERTIES CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
 endfunction()

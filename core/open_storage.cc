@@ -34,6 +34,10 @@ Result<IoEngine> checked_io_engine(const std::string& name) {
 }
 
 Result<std::string> read_file(const std::string& name) {
+  std::error_code error;
+  if (std::filesystem::is_directory(name, error)) {
+    return Status::from_errno(EISDIR, "profile: " + name);
+  }
   std::ifstream file(name, std::ios::binary);
   if (!file) return Status::from_errno(errno, "profile: " + name);
   return std::string(std::istreambuf_iterator<char>(file), {});

@@ -52,6 +52,12 @@ use_environment() {
   if [ -z "${CXX:-}" ] && command -v g++-12 >/dev/null && [ "$(gxx_major)" -lt 12 ]; then
     export CXX=g++-12  # coroutines in the distribution's g++ 11 are not good enough
   fi
+  # The builds of one checkout have most of their objects in common, if one compiler makes them:
+  # pip would ask the interpreter for its own.
+  export CXX=${CXX:-c++}
+  if command -v ccache >/dev/null; then
+    export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=${CCACHE_DIR:-$PWD/build/ccache}
+  fi
 }
 
 gxx_major() {

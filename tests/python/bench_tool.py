@@ -1,6 +1,5 @@
-"""Runs the real zoffload-bench. Import the fixtures `bench` and `drive` by name."""
+"""Runs the real zoffload-bench. Fixtures for it are in conftest.py."""
 
-import json
 import os
 import resource
 import shutil
@@ -65,38 +64,3 @@ def wait_until_busy(process, folder):
 def bytes_written_by_children():
     """What the kernel has charged to children that have ended, as in /proc/PID/io."""
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_oublock * 512
-
-
-@pytest.fixture(scope="session")
-def bench():
-    """bench("io", "--path", folder) -> code, stdout, stderr."""
-
-    def run(*arguments, **options):
-        return finish(start(*arguments, **options))
-
-    return run
-
-
-@pytest.fixture(scope="session")
-def check_document(repository):
-    """Parses a document, holds it against the schema, and returns it."""
-    jsonschema = pytest.importorskip("jsonschema")
-    schema = json.loads((repository / "bench" / "zoffload-bench-1.schema.json").read_text())
-    jsonschema.Draft202012Validator.check_schema(schema)
-    validator = jsonschema.Draft202012Validator(schema)
-
-    def check(text):
-        document = json.loads(text)
-        validator.validate(document)
-        return document
-
-    return check
-
-
-@pytest.fixture
-def drive(tmp_path):
-    """A folder for test files, which is empty again at the end."""
-    folder = tmp_path / "drive"
-    folder.mkdir()
-    yield folder
-    assert list(folder.iterdir()) == []

@@ -1,6 +1,7 @@
 """What the Python tests share."""
 
 import importlib.util
+import json
 import os
 import shutil
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from bench_tool import finish, start
 
 # The same examples on every run: a failure is one that anybody can repeat. Wall-clock deadlines
 # would fail on a busy machine.
@@ -53,3 +55,38 @@ def cxx():
     if not compiler:
         pytest.skip("no C++ compiler here")
     return compiler
+
+
+@pytest.fixture(scope="session")
+def bench():
+    """bench("io", "--path", folder) -> code, stdout, stderr."""
+
+    def run(*arguments, **options):
+        return finish(start(*arguments, **options))
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def check_document(repository):
+    """Parses a document, holds it against the schema, and returns it."""
+    jsonschema = pytest.importorskip("jsonschema")
+    schema = json.loads((repository / "bench" / "zoffload-bench-1.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+
+    def check(text):
+        document = json.loads(text)
+        validator.validate(document)
+        return document
+
+    return check
+
+
+@pytest.fixture
+def drive(tmp_path):
+    """A folder for test files, which is empty again at the end."""
+    folder = tmp_path / "drive"
+    folder.mkdir()
+    yield folder
+    assert list(folder.iterdir()) == []

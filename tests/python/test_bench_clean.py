@@ -4,23 +4,18 @@ import fcntl
 import json
 import os
 import pty
-import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from bench_tool import find_bench
 
-WHERE = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 STALE, LIVE, YOUNG = (f"zoffload-{number}-0123456789abcdef" for number in (1, 2, 3))
 
 
 @pytest.fixture
 def command():
-    program = shutil.which("zoffload-bench", path=WHERE)
-    if not program:
-        pytest.skip("zoffload-bench is not installed here")
-    return [program, "clean"]
+    return [find_bench(), "clean"]
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ import shutil
 import subprocess
 
 import pytest
-from bench_tool import MIB, SMALL, bench, drive, find_bench  # noqa: F401
+from bench_tool import MIB, SMALL
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 CODES = {0, 1, 2, 3, 4, 5, 6}
 
 
-def refused(bench, *arguments):  # noqa: F811
+def refused(bench, *arguments):
     done = bench(*arguments)
     assert done.code == 2, done.stderr
     assert done.stdout == ""
@@ -48,7 +48,7 @@ def refused(bench, *arguments):  # noqa: F811
         ("--config", "/nonexistent.json"),
     ],
 )
-def test_what_cannot_be_read_is_refused_by_name(bench, flag, value):  # noqa: F811
+def test_what_cannot_be_read_is_refused_by_name(bench, flag, value):
     """Goal: one line that names the flag. Method: a table of bad values."""
     assert flag in refused(bench, "io", "--path", "/tmp", "--dry-run", f"{flag}={value}")
 
@@ -70,7 +70,7 @@ def test_what_cannot_be_read_is_refused_by_name(bench, flag, value):  # noqa: F8
         (["io", "--path", "/tmp", "--block-size", "5000"], "--block-size"),
     ],
 )
-def test_usage_errors_say_what_is_wrong(bench, arguments, says):  # noqa: F811
+def test_usage_errors_say_what_is_wrong(bench, arguments, says):
     """Goal: every mistake is named. Method: a table of command lines."""
     if arguments[:1] == ["io"]:
         arguments = [*arguments, "--quiet"]
@@ -90,7 +90,7 @@ def test_usage_errors_say_what_is_wrong(bench, arguments, says):  # noqa: F811
         (["--rw", "read", "--budget", "300ms", "--runtime", "9s"], 6),
     ],
 )
-def test_exit_codes(bench, drive, arguments, code):  # noqa: F811
+def test_exit_codes(bench, drive, arguments, code):
     """Goal: each end has its code. 5 is in test_bench_io, 130 and 143 in test_bench_safety.
     Method: the smallest run that ends so."""
     small = list(SMALL)
@@ -101,7 +101,7 @@ def test_exit_codes(bench, drive, arguments, code):  # noqa: F811
     assert done.code == code, done.stderr
 
 
-def test_what_the_machine_cannot_do_is_code_3(bench, drive):  # noqa: F811
+def test_what_the_machine_cannot_do_is_code_3(bench, drive):
     """Goal: what the machine cannot do is 3. Method: direct I/O on memory."""
     shm = "/dev/shm"
     done = bench("io", "--path", shm, "--force", "--direct", "on", "--size", "16MiB", "--dry-run")
@@ -121,7 +121,7 @@ def test_what_the_machine_cannot_do_is_code_3(bench, drive):  # noqa: F811
         ("8k", 8192),
     ],
 )
-def test_units(bench, drive, text, size):  # noqa: F811
+def test_units(bench, drive, text, size):
     """Goal: bare K, M, G are binary, MB is decimal. Method: what a dry run would write."""
     flags = ["--block-size", "4096", "--force", "--dry-run", "--json", "/dev/stdout"]
     done = bench("io", "--path", drive, "--size", text, *flags)
@@ -129,7 +129,7 @@ def test_units(bench, drive, text, size):  # noqa: F811
     assert int(found.group(1)) == size // 4096 * 4096
 
 
-def test_help_ends_with_three_examples_that_work(bench, drive, repository):  # noqa: F811
+def test_help_ends_with_three_examples_that_work(bench, drive, repository):
     """Goal: what help shows is true. Method: each example of io as a dry run on a folder here."""
     text = bench("io", "--help").stdout
     examples = text[text.index("Examples:") :].replace("\\\n", " ")
@@ -142,7 +142,7 @@ def test_help_ends_with_three_examples_that_work(bench, drive, repository):  # n
     assert all(line.startswith((" ", "Examples")) for line in examples.splitlines() if line)
 
 
-def test_help_names_units_and_codes(bench):  # noqa: F811
+def test_help_names_units_and_codes(bench):
     """Goal: --help answers what a script's author asks. Method: look for it."""
     done = bench("--help")
     assert done.code == 0 and done.stderr == ""
@@ -150,14 +150,14 @@ def test_help_names_units_and_codes(bench):  # noqa: F811
         assert text in done.stdout
 
 
-def test_version(bench):  # noqa: F811
+def test_version(bench):
     """Goal: version, commit and build on one line."""
     assert re.fullmatch(
         r"zoffload-bench \d+\.\d+\.\d+ \(git \S+, .+\)\n", bench("--version").stdout
     )
 
 
-def test_man_page_is_roff(bench):  # noqa: F811
+def test_man_page_is_roff(bench):
     """Goal: a page that man can show, with every flag of io. Method: man's own renderer, if any."""
     page = bench("--man").stdout
     assert page.startswith(".TH ZOFFLOAD-BENCH 1\n")
@@ -172,7 +172,7 @@ def test_man_page_is_roff(bench):  # noqa: F811
     assert shown.returncode == 0 and shown.stderr == ""
 
 
-def test_completion(bench):  # noqa: F811
+def test_completion(bench):
     """Goal: bash completes commands and flags. Method: call the function as bash would."""
     script = bench("--completion", "bash").stdout
     bash = shutil.which("bash")
@@ -204,7 +204,7 @@ VALUES = st.one_of(
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(FLAGS, st.none() | VALUES), max_size=5))
-def test_nonsense_never_crashes(bench, tmp_path_factory, words):  # noqa: F811
+def test_nonsense_never_crashes(bench, tmp_path_factory, words):
     """Goal: whatever is typed ends with a code of the table, and a refusal names its reason.
     Method: random flags and values, as a dry run."""
     folder = tmp_path_factory.getbasetemp()

@@ -6,14 +6,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from bench_tool import MIB, SMALL, bench, check_document, drive, finish, start, wait_until_busy  # noqa: F401
+from bench_tool import MIB, SMALL, finish, start, wait_until_busy
 
 JSON = (*SMALL, "--output", "json")
 ONCE = ("--repeats", "1")
 
 
 @pytest.fixture
-def measure(bench, check_document, drive):  # noqa: F811
+def measure(bench, check_document, drive):
     """Runs io on a folder; it must succeed. Its document."""
 
     def run(*arguments):
@@ -28,7 +28,7 @@ def measure(bench, check_document, drive):  # noqa: F811
 @pytest.mark.parametrize(
     "rw, share", [("read", 1), ("write", 0), ("mixed", 0.5), ("mixed:70", 0.7)]
 )
-def test_every_workload_on_every_engine(bench, check_document, drive, engine, rw, share):  # noqa: F811
+def test_every_workload_on_every_engine(bench, check_document, drive, engine, rw, share):
     """Goal: bytes, rates and details agree with each other. Method: each workload, verified."""
     arguments = [
         "--rw",
@@ -86,14 +86,14 @@ def test_comma_lists_are_swept(measure):
     assert sum(r["written_bytes"] for r in results) == 16 * MIB  # one set of files serves all
 
 
-def measure_paths(bench, check_document, folders):  # noqa: F811
+def measure_paths(bench, check_document, folders):
     paths = [argument for folder in folders for argument in ("--path", folder)]
     done = bench("io", *paths, *JSON, *ONCE, "--random")
     assert done.code == 0, done.stderr
     return check_document(done.stdout)["results"][0]
 
 
-def test_several_paths_are_loaded_together(bench, check_document, drive):  # noqa: F811
+def test_several_paths_are_loaded_together(bench, check_document, drive):
     """Goal: every path has its share. Method: two folders; their rates add up to the whole."""
     folders = [drive / "a", drive / "b"]
     for folder in folders:
@@ -119,7 +119,7 @@ def test_deepspeed_spellings_and_config(measure, tmp_path):
     assert params["workers"] == 2
 
 
-def test_sustained_reports_both_speeds(bench, check_document, drive):  # noqa: F811
+def test_sustained_reports_both_speeds(bench, check_document, drive):
     """Goal: a sustained run stops at its limit, says so, and is done. Method: a small limit; the
     search for the knee itself is tested in C++."""
     arguments = ["--rw", "write", "--sustained", "--max-write", "48MiB"]
@@ -154,7 +154,7 @@ def corrupt_open_files(pid, folder):
             continue
 
 
-def test_wrong_bytes_are_found(check_document, drive):  # noqa: F811
+def test_wrong_bytes_are_found(check_document, drive):
     """Goal: exit code 5, with path and offset. Method: write over the program's open file."""
     long = ["--size", "16MiB", "--runtime", "60s", "--repeats", "1", "--force"]
     arguments = [*long, "--verify", "xxh3", "--output", "json", "--no-fixed-buffers"]

@@ -1,17 +1,13 @@
 """zoffload-bench report: one page that stands alone. Its contents are tested in C++."""
 
 import json
-import os
 import re
-import shutil
 import subprocess
-import sys
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
+from bench_tool import find_bench
 
-WHERE = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
 NEVER_CLOSED = {"meta", "br"}
 
 
@@ -58,9 +54,7 @@ class Nesting(HTMLParser):
 @pytest.fixture
 def report(tmp_path):
     """Runs report on documents and returns the process and the page."""
-    program = shutil.which("zoffload-bench", path=WHERE)
-    if not program:
-        pytest.skip("zoffload-bench is not installed here")
+    program = find_bench()
 
     def run(*documents, out="out.html"):
         files = []

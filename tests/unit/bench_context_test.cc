@@ -66,6 +66,23 @@ TEST(Context, KeepsWarningsOnce) {
   EXPECT_EQ(rig.document.summary["warnings"], Json({"a", "b"}));
 }
 
+// Goal: a command that a budget ends says which, and has the code of a part. Method: every budget,
+// and none.
+TEST(Context, SaysWhatEndsACommand) {
+  Rig rig;
+  Context context(rig.options, rig.document, rig.progress);
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(context.end(Stop::kNone), ExitCode::kDone);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  for (const auto& [stop, flag] :
+       {std::pair(Stop::kTimeBudget, "--budget"), {Stop::kWriteBudget, "--max-write"}}) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(context.end(stop), ExitCode::kPartial);
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+              std::string("warning: cut short by ") + flag + ": a larger one would finish it\n");
+  }
+}
+
 // Goal: DeepSpeed's spellings become ours, values stay. Method: a command line of both.
 TEST(Program, NormalizesDeepSpeedSpellings) {
   const char* const argv[] = {"zoffload-bench", "io", "--block_size=a_b", "--queue_depth", "8_9",

@@ -81,5 +81,20 @@ TEST(OpenStorage, AProfilesEngineThatCannotWorkIsNotTaken) {
   EXPECT_EQ((*storage)->tier()->report(0).depth, 8u);
 }
 
+// Goal: a folder named as profile is an error that names it, as a missing file is, and no
+// exception. Method: both.
+TEST(OpenStorage, AProfileThatCannotBeReadIsNamed) {
+  const TempFolder folder;
+  OpenRequest request;
+  request.nvme_paths = {folder.path()};
+  request.allow_memory_paths = true;
+  for (const std::string& profile : {folder.path(), folder.file("none.json")}) {
+    request.profile_file = profile;
+    const auto storage = LocalStorage::open(request, 16 * kPageBytes, kPageBytes);
+    ASSERT_FALSE(storage.ok());
+    EXPECT_NE(storage.status().message().find("profile: " + profile), std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace zoffload::test
