@@ -6,7 +6,8 @@
         opt.step(); sched.step(); opt.zero_grad()
 
 Parameters and gradients stay in the user's tensors. The engine reads and writes them where they
-lie, inside step() only: when it returns, nothing of ours touches them.
+lie, inside step() only: when it returns, nothing of ours touches them. With `overlap=model` the
+updates run on under the next forward; see OffloadedOptimizer.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ._core import Engine as CoreEngine
-from .core_args import close_cores, hypers_of
+from .core_args import hypers_of
 from .errors import InvalidArgument, OutOfMemory, Unsupported
+from .overlap import Overlap, close_all
 from .placement import (
     Bytes,
     OffloadConfig,
@@ -68,6 +70,13 @@ class OffloadedOptimizer(torch.optim.Optimizer):
 
     How state is stored is fixed then too: by OffloadConfig.rules, else by the group's
     "state_dtype", else by the argument. See docs/state-formats.md.
+
+    With `overlap`, the modules that own the parameters, step() returns when the gradient norm is
+    known, or at once if nothing asks for it; updates run on, and the modules wait for their own
+    parameters when they are called. Results have the same bits. zero_grad(), backward, and the
+    state_dict() and load_state_dict() of either wait where they must. Whoever reads or writes
+    parameters or gradients without calling their modules, as F.linear(x, model.weight) or
+    p.grad.zero_() do, calls settle() first. See docs/overlap.md.
     """
 
     algorithm: str  # the core's name of it
@@ -87,6 +96,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         state_dtype: torch.dtype | str = torch.float32,  # of the moments, or a format's name
         max_grad_norm: float | None = None,  # clip by the global norm, inside step()
         skip_nonfinite: bool = False,  # do nothing in steps in which a gradient is not finite
+        overlap: nn.Module | Iterable[nn.Module] | None = None,  # updates run under their forward
         **torch_settings: Any,
     ):
         rules = offload.rules if isinstance(offload, OffloadConfig) else ()
@@ -104,6 +114,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         self._records: dict[Tensor, Record] = {}
         self._cores: list[CoreEngine] = []
         self._in_use: object = None  # keeps alive what an engine may be at work on
+        self._overlap = None if overlap is None else Overlap(overlap)
         self._is_open = False
 
         if weight_decay is None:
@@ -123,7 +134,9 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         ):
             warnings.warn("state_dtype: no parameter is bf16, so that none is split", stacklevel=2)
         self._open(entry for entry in self._entries() if entry.param.requires_grad)
-        self._close = weakref.finalize(self, close_cores, self._cores, os.getpid())  # also at exit
+        self._close = weakref.finalize(  # also at exit
+            self, close_all, self._cores, os.getpid(), self._overlap
+        )
         self._is_open = True
 
     def add_param_group(self, param_group: dict) -> None:
@@ -143,12 +156,14 @@ class OffloadedOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates every parameter that has a gradient, and returns when they are updated."""
+        """Updates every parameter that has a gradient, and returns when they are updated, or with
+        `overlap`, when it is known how."""
         self._check_open("step()")
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self.settle()
         for number, group in enumerate(self.param_groups):
             self._check_settings(number, group)
             if group.get("state_dtype") != self._group_dtypes[number]:
@@ -165,6 +180,17 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             self._records[param].refresh_master(param)
         self._update(gradients)
         return loss
+
+    def settle(self) -> None:
+        """Waits until all updates that step() started are in the parameters. Without `overlap` they
+        are when it returns."""
+        if self._overlap is not None:
+            self._overlap.settle()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        if not set_to_none:
+            self.settle()
+        super().zero_grad(set_to_none)
 
     def plan(self) -> Plan:
         """For people: print(opt.plan())."""
@@ -269,6 +295,8 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         for id, entry in enumerate(placed):
             memory = memory_of(entry.param)
             self._records[entry.param] = Record(core, id, entry.name, memory, entry.format)
+        if self._overlap is not None:
+            self._overlap.watch(self._records)
 
     def _check_memory(self, param: Tensor) -> None:
         record = self._records[param]
@@ -307,6 +335,8 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             for core in self._cores:
                 core.forget_gradients()
         self._in_use = [gradients, *(param.detach() for param in gradients)]
+        if self._overlap is not None:
+            self._overlap.begin(self._records, gradients)
         skipped = False
         try:
             for core in busy:
@@ -315,7 +345,13 @@ class OffloadedOptimizer(torch.optim.Optimizer):
                 skipped = report["skipped"]
                 if measured:
                     self.grad_norm = report["grad_norm"]
-        finally:  # Ctrl-C too: the updates run on in the user's memory until then
+            if self._overlap is not None:
+                self._overlap.end()
+        except BaseException:  # Ctrl-C too: the updates run on in the user's memory until then
+            for core in busy:
+                core.settle()
+            raise
+        if self._overlap is None:
             for core in busy:
                 core.settle()
         self._in_use = None
@@ -330,6 +366,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         """torch's layout, in memory and in fp32 however it is stored; bf16 parameters have a
         "master" besides, which torch keeps and ignores."""
         self._check_open("state_dict()")
+        self.settle()
         entries = [e for e in self._entries() if e.param in self._records]
         entries = [e for e in entries if self._update_count(e.param) > 0]
         needed = sum(e.param.numel() * 4 * len(self._roles(e.param)) for e in entries)
@@ -360,6 +397,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict) -> None:
         """Takes the state of any placement and format, or of torch's optimizer of the same name."""
         self._check_open("load_state_dict()")
+        self.settle()
         loaded: list[tuple[Entry, Mapping | None]] = []
 
         # torch would cast our state to the parameters' dtype, so it gets none to cast. Our hooks
