@@ -202,6 +202,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             host_bytes=sum(plan["host_bytes"] for plan in plans),
             read_bytes_per_step=on_nvme,
             written_bytes_per_step=on_nvme,
+            staging_bytes=sum(plan["slot_bytes"] for plan in plans),
         )
 
     def close(self) -> None:

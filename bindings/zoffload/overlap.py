@@ -47,12 +47,24 @@ class Hook:
         self._verb, self._overlap = verb, overlap
 
     def __call__(self, module: Any = None, *_: Any) -> None:
+        if torch.compiler.is_compiling():
+            run_outside_graph(self, module)
+        else:
+            self.run(module)
+
+    def run(self, module: Any) -> None:
         self._verb(self._overlap, module)
 
     def __reduce__(self):
         if self._overlap is not None:
             self._overlap.settle()
         return Hook, (do_nothing, None)
+
+
+@torch._disable_dynamo
+def run_outside_graph(hook: Hook, module: Any) -> None:
+    """For torch.compile, which would make a new graph whenever something else is pending."""
+    hook.run(module)
 
 
 def do_nothing(overlap: None, module: Any) -> None:

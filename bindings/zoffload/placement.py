@@ -105,10 +105,12 @@ class Plan:
     host_bytes: int  # reserved in all, buffers included
     read_bytes_per_step: int  # from nvme
     written_bytes_per_step: int  # to nvme
+    staging_bytes: int = 0  # of host_bytes, for what is on its way between the tiers
 
     def __str__(self) -> str:
         lines = [f"state on {tier}: {mib(count)}" for tier, count in self.state_bytes.items()]
-        lines.append(f"host memory in all: {mib(self.host_bytes)}")
+        staging = f"of that for staging: {mib(self.staging_bytes)}"
+        lines.append(f"host memory in all: {mib(self.host_bytes)}, {staging}")
         lines.append(f"read from nvme per step: {mib(self.read_bytes_per_step)}")
         lines.append(f"written to nvme per step: {mib(self.written_bytes_per_step)}")
         return "\n".join(lines)

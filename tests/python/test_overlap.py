@@ -213,34 +213,49 @@ def test_a_subgroup_is_waited_for_once():
 
 
 def test_parameters_whose_owner_is_not_called():
-    """nn.MultiheadAttention uses the weight of its out_proj; in evaluation, nn.TransformerEncoder
-    uses all weights of its layers. Method: training and evaluation in turn, on CPU kernels that
-    read them behind the modules' backs."""
+    """nn.MultiheadAttention uses the weight of its out_proj without calling that."""
 
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
             torch.manual_seed(3)
-            layer = nn.TransformerEncoderLayer(64, 2, 128, dropout=0.0, batch_first=True)
-            self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+            self.attention = nn.MultiheadAttention(64, 2, batch_first=True)
 
         def forward(self, x):
-            return self.encoder(x)
+            return self.attention(x, x, x)[0]
+
+    def act(model, opt, step):
+        backward(model, step, width=64)
+        opt.step()
+        opt.zero_grad()
+
+    run_both(Model, act)
+
+
+@pytest.mark.parametrize("differs_by", ["mode", "grad"])
+def test_forwards_of_another_kind(differs_by):
+    """In evaluation a model may use by itself what an owner is called for in training. Method: both
+    in turn; what the evaluations return counts too."""
+
+    class Model(Chain):
+        def forward(self, x):
+            if self.training if differs_by == "mode" else torch.is_grad_enabled():
+                return super().forward(x)
+            return nn.functional.linear(x, self.layers[0].weight)
 
     seen = []
 
     def act(model, opt, step):
-        x = torch.randn(2, 5, 64, generator=torch.Generator().manual_seed(step))
         model.train()
-        model(x).square().mean().backward()
+        backward(model, step)
         opt.step()
         opt.zero_grad()
         if step % 2 == 0:
-            model.eval()
-            with torch.no_grad():
-                seen.append(model(x).clone())
+            model.train(differs_by == "grad")
+            with torch.set_grad_enabled(differs_by == "mode"):
+                seen.append(model(torch.ones(1, 128)).detach().clone())
 
-    run_both(Model, act, steps=6)
+    run_both(Model, act, steps=5)
     same_bits(seen[: len(seen) // 2], seen[len(seen) // 2 :])
 
 
@@ -290,6 +305,14 @@ def test_a_module_called_alone():
         opt.step()
         model.layers[1](torch.ones(1, 128))
         assert lazy.waits == ["all"]
+        opt.step()
+        handle = model.layers[2].register_forward_pre_hook(lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            model(torch.ones(1, 128))
+        handle.remove()
+        assert lazy.waits[1:] == [[2]]
+        model.layers[1](torch.ones(1, 128))  # that call of the model is over
+        assert lazy.waits[1:] == [[2], "all"]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
@@ -321,6 +344,19 @@ def test_parameters_of_other_modules():
         opt.step()
         assert lazy.waits == [[1, 2]]
         assert list(lazy.hidden) == [0]
+
+
+def test_compiled_models():
+    """Wait as others do. Method: the tracer alone, without a compiler."""
+
+    def act(model, opt, step):
+        if step == 0:
+            act.compiled = torch.compile(model, backend="eager")
+        backward(act.compiled, step)
+        opt.step()
+        opt.zero_grad()
+
+    run_both(Chain, act, steps=4)
 
 
 # ---- Everything else that reads or writes what is being updated
@@ -364,8 +400,19 @@ def test_backward_of_an_older_graph():
     run_both(Bias, functional)
 
 
+def test_steps_without_a_forward():
+    """A step waits for the one before, whose gradients and parameters it needs."""
+
+    def act(model, opt, step):
+        if step == 0:
+            backward(model, step)
+        opt.step()
+
+    run_both(Chain, act)
+
+
 def test_states():
-    """Of optimizer and model, read and written."""
+    """Of optimizer and model, read and written: all is settled then."""
 
     def act(model, opt, step):
         backward(model, step)
@@ -378,6 +425,7 @@ def test_states():
             opt.load_state_dict(act.saved)
         elif step == 3:
             model.load_state_dict(act.weights)
+        assert not getattr(opt._cores[0], "hidden", None) or step > 3
         opt.zero_grad()
 
     run_both(Chain, act, steps=6)
