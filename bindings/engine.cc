@@ -6,8 +6,10 @@
 #include <nanobind/stl/vector.h>
 
 #include <optional>
+#include <tuple>
 
 #include "bindings/errors.h"
+#include "bindings/hypers.h"
 #include "core/plan/update_order.h"
 
 namespace nb = nanobind;
@@ -288,12 +290,10 @@ void PyEngine::forget_gradients() {
        [](Engine& engine) { return engine.forget_gradients(); });
 }
 
-nb::dict PyEngine::step(const Hypers& hypers, double max_grad_norm, bool skip_nonfinite,
+nb::dict PyEngine::step(nb::list hypers, double max_grad_norm, bool skip_nonfinite,
                         double grad_scale) {
   StepOptions options;
-  for (const auto& [lr, beta1, beta2, eps, weight_decay] : hypers) {
-    options.hypers.push_back({lr, beta1, beta2, eps, weight_decay});
-  }
+  for (nb::handle group : hypers) options.hypers.push_back(hyper_from(nb::cast<nb::dict>(group)));
   for (const ParamLayout& param : plan_.layout.params) {
     if (param.group >= options.hypers.size()) {
       raise_if_error(

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,8 +16,6 @@ namespace zoffload {
 
 class PyEngine {
  public:
-  using Hypers = std::vector<std::tuple<double, double, double, double, double>>;
-
   PyEngine(nanobind::list buckets, nanobind::dict options);
   ~PyEngine();
 
@@ -38,7 +35,8 @@ class PyEngine {
   void forget_gradients();
   void present(std::vector<std::pair<ParamId, uint64_t>> gradients, bool measured);
 
-  nanobind::dict step(const Hypers& hypers, double max_grad_norm, bool skip_nonfinite,
+  // `hypers` has a dict for each parameter group: values by the names of Hyper's fields.
+  nanobind::dict step(nanobind::list hypers, double max_grad_norm, bool skip_nonfinite,
                       double grad_scale);
   void settle();
   void set_update_order(std::vector<ParamId> params);

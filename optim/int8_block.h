@@ -6,10 +6,10 @@
 //
 // Errors. exp_avg is off by at most scale / 2 when rounded to nearest, by less than scale when
 // rounded stochastically; so is the root of exp_avg_sq, except that a value above zero never gets
-// code 0. The largest value of a block always has the largest code and is off by 2^-20 of itself.
-// A block whose exp_avg never reaches 127 * 2^-126 becomes zero, and a scale of exp_avg_sq is at
-// least 2^-70. A block that holds NaN or Inf, or an exp_avg_sq below zero, has a NaN as its scale:
-// all of it decodes to NaN.
+// code 0. The largest value of a block always has the largest code and is off by 2^-19 of itself at
+// most. A block whose exp_avg never reaches 127 * 2^-126 becomes zero, and a scale of exp_avg_sq is
+// at least 2^-70. A block that holds NaN or Inf, or an exp_avg_sq below zero, has a NaN as its
+// scale: all of it decodes to NaN.
 //
 // Scales have 22 significant bits, and the largest code is always reached, so that encoding what
 // was decoded gives the same scale and the same codes.

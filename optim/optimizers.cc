@@ -8,6 +8,10 @@ namespace zoffload {
 
 OptimizerRule adamw_rule();  // adam.cc
 OptimizerRule adam_rule();
+OptimizerRule sgd_rule();  // sgd.cc
+OptimizerRule momentum_sgd_rule();
+OptimizerRule lion_rule();     // lion.cc
+OptimizerRule adagrad_rule();  // adagrad.cc
 
 namespace {
 
@@ -20,6 +24,10 @@ struct Row {
 constexpr Row kOptimizers[] = {
     {"adamw", "scalar_adamw", adamw_rule},
     {"adam", "scalar_adam", adam_rule},
+    {"sgd", "scalar_sgd", sgd_rule},
+    {"momentum_sgd", "scalar_momentum_sgd", momentum_sgd_rule},
+    {"lion", "scalar_lion", lion_rule},
+    {"adagrad", "scalar_adagrad", adagrad_rule},
 };
 
 }  // namespace

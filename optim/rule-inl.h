@@ -16,8 +16,8 @@ namespace zoffload {
 namespace HWY_NAMESPACE {
 
 template <bool kKept, class D>
-HWY_INLINE hn::Vec<D> load_moment(D d, const float* from) {
-  if constexpr (kKept) return hn::LoadU(d, from);
+HWY_INLINE hn::Vec<D> load_moment(D d, const float* from, size_t i) {
+  if constexpr (kKept) return hn::LoadU(d, from + i);
   return hn::Zero(d);
 }
 
@@ -26,8 +26,8 @@ template <class Rule, class D, typename Grad>
 HWY_INLINE hn::Vec<D> step_vector(D d, const Rule& rule, const RuleTile& tile, const Grad* grad,
                                   size_t i) {
   hn::Vec<D> weight = hn::LoadU(d, tile.weight + i);
-  hn::Vec<D> exp_avg = load_moment<Rule::kMoments.exp_avg>(d, tile.exp_avg + i);
-  hn::Vec<D> exp_avg_sq = load_moment<Rule::kMoments.exp_avg_sq>(d, tile.exp_avg_sq + i);
+  hn::Vec<D> exp_avg = load_moment<Rule::kMoments.exp_avg>(d, tile.exp_avg, i);
+  hn::Vec<D> exp_avg_sq = load_moment<Rule::kMoments.exp_avg_sq>(d, tile.exp_avg_sq, i);
   const hn::Vec<D> scaled = hn::Mul(load_float(d, grad + i), hn::Set(d, tile.grad_scale));
   rule.step(d, weight, exp_avg, exp_avg_sq, scaled);
   hn::StoreU(weight, d, tile.weight + i);

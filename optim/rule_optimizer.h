@@ -6,9 +6,11 @@
 // master is rounded to nearest; a split one half up in magnitude, which is lossless. Moments in
 // bf16 and int8 are rounded stochastically, up or down to a neighbour and right on average, with
 // the bits of stochastic_rounding.h. Errors:
-//   bf16  less than 2^-7 of the value; its mean is off by 2^-23 of it at most. Above the largest
-//         bf16 a value may become Inf.
-//   int8  as int8_block.h states; the mean is off by 2^-13 of a code at most.
+//   bf16  less than 2^-7 of a normal value, and the mean is exact. What is above the largest bf16
+//         may become Inf.
+//   int8  as int8_block.h states; the mean is off by less than 2^-13 of a code. Of exp_avg_sq that
+//         is its root: the mean of exp_avg_sq itself is larger by up to scale^2 / 4, and a value
+//         whose root is below the scale is lifted to it.
 #pragma once
 
 #include <string_view>

@@ -48,9 +48,10 @@ class Frame {
 
   // The tile from element i on, in fp32.
   RuleTile decode(size_t i, size_t numel, float grad_scale) {
-    float* weight = view_.master.data() + i;
-    if (!view_.residual.empty()) {
-      weight = buffers_.weight;
+    float* weight = buffers_.weight;
+    if (view_.residual.empty()) {
+      weight = view_.master.data() + i;
+    } else {
       formats_.join(view_.param.data() + i, view_.residual.data() + i, weight, numel);
     }
     const size_t grad_bytes = dtype_bytes(view_.grad_dtype);

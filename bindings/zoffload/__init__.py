@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from .engine import Engine, initialize
-    from .optim import Adam, AdamW
+    from .optimizers import SGD, Adagrad, Adam, AdamW, Lion
     from .placement import NvmeConfig, OffloadConfig
 
 init_distributed = unavailable("init_distributed()")
@@ -20,11 +20,14 @@ add_config_arguments = unavailable("add_config_arguments()")
 
 # Public name -> the module that defines it (None: the name is a module).
 _LAZY = {
-    "Adam": "optim",
-    "AdamW": "optim",
+    "Adagrad": "optimizers",
+    "Adam": "optimizers",
+    "AdamW": "optimizers",
     "Engine": "engine",
+    "Lion": "optimizers",
     "NvmeConfig": "placement",
     "OffloadConfig": "placement",
+    "SGD": "optimizers",
     "initialize": "engine",
     "aio": None,
     "zero": None,
@@ -34,18 +37,24 @@ _LAZY = {
 }
 
 __all__ = [
+    "Adagrad",
     "Adam",
     "AdamW",
     "Engine",
     "Error",
+    "Lion",
     "NvmeConfig",
     "OffloadConfig",
+    "SGD",
     "initialize",
     "__version__",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "Muon":
+        known = ", ".join(sorted(n for n, home in _LAZY.items() if home == "optimizers"))
+        raise AttributeError(f"zoffload.Muon is not available in this version; there are {known}")
     if name not in _LAZY:
         raise AttributeError(f"module 'zoffload' has no attribute '{name}'")
     home = _LAZY[name]

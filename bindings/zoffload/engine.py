@@ -23,7 +23,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 from . import _core
+from .algorithms import Algorithm
 from .buckets import cut_module
+from .chosen_optimizer import choose_optimizer
 from .core_args import hypers_of
 from .errors import InvalidArgument, Unsupported, unavailable
 from .gradients import Gradients
@@ -34,8 +36,7 @@ from .zero import Home
 
 logger = logging.getLogger("zoffload")
 
-# Settings of torch's Adam and AdamW that change the arithmetic to one that the engine does not do.
-REFUSED_SETTINGS = ("amsgrad", "maximize", "differentiable", "capturable")
+ALLOWED_SETTINGS = {"foreach": None, "fused": None}  # whatever the caller's optimizer has of these
 
 
 # ---- Optimizer -----------------------------------------------------------------------------------
@@ -47,19 +48,32 @@ class ZeroOptimizer(torch.optim.Optimizer):
     Its state lives in the engine; see zoffload.utils for a parameter's share of it.
     """
 
-    def __init__(self, params: Iterable, config: _core.Config, name: str):
-        self.name = name  # "adamw" or "adam"
-        defaults = {
-            "lr": config.lr,
-            "betas": (config.beta1, config.beta2),
-            "eps": config.eps,
-            "weight_decay": config.weight_decay,
-        }
+    def __init__(
+        self,
+        params: Iterable,
+        defaults: Mapping[str, Any],
+        algorithm: Algorithm,
+        config: _core.Config,
+    ):
+        self.algorithm = algorithm
         self._config = config
         self._open = False
+        self._without_momentum: set[int] = set()  # groups that stepped so: they start a new one
         self.last_report: dict | None = None  # of the last step
-        super().__init__(params, defaults)
-        self._check_settings()
+        super().__init__(params, dict(defaults))
+        for number, group in enumerate(self.param_groups):
+            algorithm.check_new_group(number, {**group, **ALLOWED_SETTINGS})
+        self.has_moments = any(map(algorithm.needs_moments, self.param_groups))
+
+    @property
+    def name(self) -> str:
+        """The core's: "adamw", "momentum_sgd"."""
+        return self.algorithm.core_name(self.has_moments)
+
+    @property
+    def moments(self) -> Mapping[str, str]:
+        """That are kept: the core's role -> the key in torch's state."""
+        return self.algorithm.moments if self.has_moments else {}
 
     def attach(self, core: _core.Engine, residency: Residency, hooks: Hooks, gradients: Gradients):
         self._core, self._residency = core, residency
@@ -89,6 +103,10 @@ class ZeroOptimizer(torch.optim.Optimizer):
         if self.last_report["skipped"]:
             norm = self.last_report["grad_norm"]
             logger.warning("step skipped: the gradient norm is %s", norm)
+            return
+        for number, group in enumerate(self.param_groups):
+            if not self.algorithm.needs_moments(group):
+                self._without_momentum.add(number)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients since the last step."""
@@ -104,16 +122,15 @@ class ZeroOptimizer(torch.optim.Optimizer):
 
     def _check_settings(self) -> None:
         """At each step: whoever holds the groups may change them."""
-        decoupled = self.name == "adamw"
         for number, group in enumerate(self.param_groups):
-            for setting in REFUSED_SETTINGS:
-                if group.get(setting):
-                    raise Unsupported(f"{setting}={group[setting]!r} in parameter group {number}")
-            if bool(group.get("decoupled_weight_decay", decoupled)) != decoupled:
-                raise Unsupported(
-                    f"decoupled_weight_decay={not decoupled} in parameter group {number}: all are "
-                    f"trained by {self.name}"
-                )
+            self.algorithm.check_settings(number, {**group, **ALLOWED_SETTINGS})
+            if self.algorithm.always_keeps or not self.algorithm.needs_moments(group):
+                continue
+            momentum = f"momentum={group['momentum']!r} in parameter group {number}"
+            if not self.has_moments:
+                raise InvalidArgument(f"{momentum}: it was 0 at initialize(): no buffer is kept")
+            if number in self._without_momentum and group["dampening"] != 0:
+                raise Unsupported(f"{momentum}, with dampening, after steps without momentum")
 
 
 # ---- Engine --------------------------------------------------------------------------------------
@@ -144,9 +161,10 @@ class Engine:
         rules.warn_of_unused(stacklevel=3)
         specs = [bucket.spec() for bucket in self._cut.buckets]
         self._core = _core.Engine(specs, core_options(config, optimizer.name))
-        self._residency = Residency(self._core, self._cut)
+        self._residency = Residency(self._core, self._cut, optimizer.moments)
         try:
             self._take_over(dtype)
+            self._set_moments(optimizer)
         except BaseException:
             self._residency.close()
             raise
@@ -177,6 +195,14 @@ class Engine:
                     setattr(child, name, buffer.to(dtype))
         del given, value
         give_back_freed_memory()
+
+    def _set_moments(self, optimizer: ZeroOptimizer) -> None:
+        """Homes start as zeros; only Adagrad may want another value."""
+        value = optimizer.defaults.get("initial_accumulator_value", 0.0)
+        for bucket in self._cut.buckets if value != 0 else ():
+            for record in bucket.records if bucket.trainable else ():
+                for role in optimizer.moments:
+                    self._residency.write_state(bucket, record, role, torch.tensor(value))
 
     # ---- Training
 
@@ -363,31 +389,6 @@ def read_config(config: dict | str | os.PathLike | None, args: Any) -> _core.Con
     return parsed
 
 
-def make_optimizer(
-    client: Any, module: nn.Module, params: Iterable | None, config: _core.Config
-) -> ZeroOptimizer:
-    """From the caller's torch.optim.AdamW or Adam, or from the config's "optimizer" block."""
-    if callable(client) and not isinstance(client, torch.optim.Optimizer):
-        client = client(list(module.parameters()) if params is None else params)
-    if client is None:
-        if not config.optimizer_given:
-            raise InvalidArgument(
-                'neither an "optimizer" block in the config nor an optimizer given'
-            )
-        params = module.parameters() if params is None else params
-        return ZeroOptimizer(params, config, config.optimizer_name)
-    if type(client) not in (torch.optim.AdamW, torch.optim.Adam):
-        raise Unsupported(f"optimizer {type(client).__name__}: give a torch.optim.AdamW or Adam")
-    if client.state:
-        raise Unsupported("an optimizer that has stepped already: its state would be lost")
-    # The groups themselves: a scheduler that was made for the caller's optimizer goes on working,
-    # and is not to complain that this one never steps.
-    client._opt_called = True
-    is_adamw = type(client) is torch.optim.AdamW
-    decoupled = client.param_groups[0].get("decoupled_weight_decay", is_adamw)  # Adam's own option
-    return ZeroOptimizer(client.param_groups, config, "adamw" if decoupled else "adam")
-
-
 def warn_of_frozen(module: nn.Module, config: _core.Config, optimizer_name: str) -> None:
     """Everything is given to the optimizer, though some is perhaps never trained."""
     rules = rules_of_config(config)
@@ -436,7 +437,8 @@ def initialize(
     if not isinstance(model, nn.Module):
         raise InvalidArgument(f"initialize(): model is {model!r}, not a torch.nn.Module")
     parsed = read_config(config, args)
-    zero_optimizer = make_optimizer(optimizer, model, model_parameters, parsed)
+    chosen = choose_optimizer(optimizer, model, model_parameters, parsed)
+    zero_optimizer = ZeroOptimizer(*chosen, parsed)
     if model_parameters is None and not isinstance(optimizer, torch.optim.Optimizer):
         warn_of_frozen(model, parsed, zero_optimizer.name)
     engine = Engine(model, zero_optimizer, parsed)

@@ -1,4 +1,4 @@
-"""AdamW and Adam whose state lives on the tiers: torch.optim.Optimizer classes (level 1).
+"""Level 1: torch.optim.Optimizer classes whose state lives on the tiers. What they share.
 
     opt = zoffload.AdamW(model.parameters(), lr=3e-4, offload="nvme", nvme_path="/mnt/nvme0")
     for x, y in loader:
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from ._core import Engine as CoreEngine
+from .algorithms import Algorithm
 from .core_args import hypers_of
 from .errors import InvalidArgument, OutOfMemory, Unsupported
 from .overlap import Overlap, close_all
@@ -39,7 +40,6 @@ from .placement import (
 from .records import Record
 from .state_formats import FormatRules, asks_for_split, parse_state_dtype
 from .user_tensors import (
-    MOMENTS,
     Entry,
     bucket_spec,
     check_overlap,
@@ -51,17 +51,11 @@ from .user_tensors import (
     memory_of,
 )
 
-# torch's settings that we have at this value only. The first kind changes the numbers; the second
-# only says how torch computes them, so that a state_dict() may bring any.
-ARITHMETIC_SETTINGS = {"amsgrad": False, "maximize": False}
-SCHEME_SETTINGS = {"foreach": None, "capturable": False, "differentiable": False, "fused": None}
-
-
 # ---- The optimizer -------------------------------------------------------------------------------
 
 
 class OffloadedOptimizer(torch.optim.Optimizer):
-    """What AdamW and Adam share.
+    """What the classes of optimizers.py share.
 
     The memory of a parameter is fixed when it gets its state: at construction, in
     add_param_group(), or, if it was frozen then, in the first step() in which it has a gradient.
@@ -79,16 +73,12 @@ class OffloadedOptimizer(torch.optim.Optimizer):
     p.grad.zero_() do, calls settle() first. See docs/overlap.md.
     """
 
-    algorithm: str  # the core's name of it
-    decoupled_weight_decay: bool
+    algorithm: Algorithm
 
     def __init__(
         self,
         params: Iterable,
-        lr: float | Tensor = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float | None = None,  # None: as torch, 0.01 for AdamW and 0 for Adam
+        settings: Mapping[str, Any],  # the algorithm's, with their values
         *,
         offload: Placement | OffloadConfig = "cpu",
         nvme_path: Paths | None = None,  # a folder, or one per drive
@@ -107,7 +97,6 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         if max_grad_norm is not None and (not is_number(max_grad_norm) or not max_grad_norm >= 0):
             raise InvalidArgument(f"max_grad_norm is {max_grad_norm!r}; it must be at least 0")
         self._options = core_options(offload, nvme_path, host_bytes)
-        self._options["optimizer_name"] = self.algorithm
         self.max_grad_norm = max_grad_norm
         self.skip_nonfinite = skip_nonfinite
         self.grad_norm: float | None = None  # of the last step, before clipping; None: not measured
@@ -117,22 +106,19 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         self._overlap = None if overlap is None else Overlap(overlap)
         self._is_open = False
 
-        if weight_decay is None:
-            weight_decay = 0.01 if self.decoupled_weight_decay else 0.0
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        defaults |= self._fixed_settings()
+        defaults = {**settings, **self.algorithm.fixed, **self.algorithm.schemes}
         unknown = torch_settings.keys() - defaults.keys()
         if unknown:
             raise TypeError(f"{type(self).__name__}() has no argument {min(unknown)!r}")
         super().__init__(params, defaults | torch_settings)
         for number in range(len(self.param_groups)):
             self._check_new_group(number)
-        self._format_rules.warn_of_unused(stacklevel=2)
+        self._format_rules.warn_of_unused(stacklevel=3)
         if asks_for_split(self._formats.values()) and not any(
             asks_for_split([format]) and param.dtype == torch.bfloat16
             for param, format in self._formats.items()
         ):
-            warnings.warn("state_dtype: no parameter is bf16, so that none is split", stacklevel=2)
+            warnings.warn("state_dtype: no parameter is bf16, so that none is split", stacklevel=3)
         self._open(entry for entry in self._entries() if entry.param.requires_grad)
         self._close = weakref.finalize(  # also at exit
             self, close_all, self._cores, os.getpid(), self._overlap
@@ -165,7 +151,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
                 loss = closure()
         self.settle()
         for number, group in enumerate(self.param_groups):
-            self._check_settings(number, group)
+            self.algorithm.check_settings(number, group)
             if group.get("state_dtype") != self._group_dtypes[number]:
                 raise InvalidArgument(
                     f"state_dtype of parameter group {number} was changed: it is fixed; load the "
@@ -176,6 +162,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         self._open(entries)
         for param in gradients:
             self._check_memory(param)
+        self._check_moments(entries)
         for param in gradients:
             self._records[param].refresh_master(param)
         self._update(gradients)
@@ -218,32 +205,8 @@ class OffloadedOptimizer(torch.optim.Optimizer):
 
     # ---- Groups and their parameters
 
-    def _fixed_settings(self) -> dict:
-        decoupled = {"decoupled_weight_decay": self.decoupled_weight_decay}
-        return ARITHMETIC_SETTINGS | SCHEME_SETTINGS | decoupled
-
-    def _check_settings(self, number: int, group: Mapping) -> None:
-        for setting, value in self._fixed_settings().items():
-            if group.get(setting, value) != value:
-                raise Unsupported(
-                    f"{setting}={group[setting]!r} in parameter group {number}: "
-                    f"{type(self).__name__} has no such setting"
-                )
-
     def _check_new_group(self, number: int) -> None:
-        """What torch checks of a group at construction only: a scheduler may set anything."""
-        group = self.param_groups[number]
-        self._check_settings(number, group)
-        for setting in ("lr", "eps", "weight_decay"):
-            if not float(group[setting]) >= 0:
-                raise InvalidArgument(
-                    f"{setting}={group[setting]!r} in parameter group {number}; it must be >= 0"
-                )
-        betas = group["betas"]
-        if len(betas) != 2 or not all(0 <= float(beta) < 1 for beta in betas):
-            raise InvalidArgument(
-                f"betas={betas!r} in parameter group {number}; they must be two in [0, 1)"
-            )
+        self.algorithm.check_new_group(number, self.param_groups[number])
         self._choose_formats(number)
 
     def _choose_formats(self, number: int) -> None:
@@ -288,6 +251,11 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             options["host_bytes"] -= sum(core.plan()["host_bytes"] for core in self._cores)
             if options["host_bytes"] <= 0:
                 raise OutOfMemory("host_bytes: nothing is left for more parameters: raise it")
+        needs_moments = any(
+            self.algorithm.needs_moments(self.param_groups[entry.group]) for entry in entries
+        )
+        options["optimizer_name"] = self.algorithm.core_name(needs_moments)
+        moments = self.algorithm.moments if needs_moments else {}
         buckets = cut_buckets(entries)
         specs = [bucket_spec(f"bucket {i}", bucket) for i, bucket in enumerate(buckets)]
         core = CoreEngine(specs, options)
@@ -295,7 +263,12 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         placed = (entry for bucket in buckets for entry in bucket)
         for id, entry in enumerate(placed):
             memory = memory_of(entry.param)
-            self._records[entry.param] = Record(core, id, entry.name, memory, entry.format)
+            record = Record(
+                core, id, entry.name, memory, entry.format, moments, self.algorithm.always_keeps
+            )
+            self._records[entry.param] = record
+            if self._initial_moment() != 0:
+                record.write_moments(entry.param, {}, self._initial_moment())
         if self._overlap is not None:
             self._overlap.watch(self._records)
 
@@ -306,6 +279,19 @@ class OffloadedOptimizer(torch.optim.Optimizer):
                 f"parameter {record.name} is in other memory than when it was given to the "
                 "optimizer (param.data was assigned, or the model was moved): make a new optimizer"
             )
+
+    def _check_moments(self, entries: Iterable[Entry]) -> None:
+        """Those whose settings ask for moments have them, and count the updates of them."""
+        for entry in () if self.algorithm.always_keeps else entries:
+            record = self._records[entry.param]
+            needs_moments = self.algorithm.needs_moments(self.param_groups[entry.group])
+            if needs_moments and not record.moments:
+                raise InvalidArgument(_no_buffer(entry))
+            if needs_moments and not record.counts_moments:
+                record.core.set_update_count(record.id, 0)
+                record.counts_moments = True
+            elif not needs_moments and record.counts_moments:
+                record.counts_moments = self._update_count(entry.param) > 0
 
     def _check_open(self, what: str) -> None:
         if not self._close.alive:
@@ -364,13 +350,13 @@ class OffloadedOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def state_dict(self) -> dict:
-        """torch's layout, in memory and in fp32 however it is stored; bf16 parameters have a
-        "master" besides, which torch keeps and ignores."""
+        """torch's layout, in memory and in fp32 however it is stored. Besides, bf16 parameters have
+        a "master" and all a "step", which torch keeps and ignores."""
         self._check_open("state_dict()")
         self.settle()
         entries = [e for e in self._entries() if e.param in self._records]
         entries = [e for e in entries if self._update_count(e.param) > 0]
-        needed = sum(e.param.numel() * 4 * len(self._roles(e.param)) for e in entries)
+        needed = sum(e.param.numel() * 4 * len(self._records[e.param].kept()) for e in entries)
         budget = self._options["host_bytes"]
         if 0 < budget < needed:
             raise OutOfMemory(
@@ -384,8 +370,8 @@ class OffloadedOptimizer(torch.optim.Optimizer):
                     self._check_memory(entry.param)
                     record.refresh_master(entry.param)
                 state = {"step": torch.tensor(float(self._update_count(entry.param)))}
-                for role in self._roles(entry.param):
-                    state[role] = record.read(entry.param, role)
+                for role, key in record.kept().items():
+                    state[key] = record.read(entry.param, role)
                 self.state[entry.param] = state
             result = super().state_dict()
             for group in result["param_groups"]:
@@ -405,8 +391,8 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         # run innermost: after the user's that change the state, before those that look at it.
         def take(_, given: dict) -> dict:
             loaded.extend(self._match(given))
-            fixed = self._fixed_settings()
-            groups = [{**fixed, **group, **SCHEME_SETTINGS} for group in given["param_groups"]]
+            fixed, schemes = self.algorithm.fixed, self.algorithm.schemes
+            groups = [{**fixed, **group, **schemes} for group in given["param_groups"]]
             for group, state_dtype in zip(groups, self._group_dtypes, strict=False):
                 group.pop("state_dtype", None)
                 if state_dtype is not None:
@@ -431,32 +417,40 @@ class OffloadedOptimizer(torch.optim.Optimizer):
     def _match(self, given: dict) -> list[tuple[Entry, Mapping | None]]:
         """Each parameter with its share of a state_dict, all checked. That the groups are as many
         and as long as ours, torch checks next."""
-        for number, group in enumerate(given["param_groups"]):
-            self._check_settings(number, {**group, **SCHEME_SETTINGS})
-        keys = [key for group in given["param_groups"] for key in group["params"]]
+        groups = given["param_groups"]
+        for number, group in enumerate(groups):
+            self.algorithm.check_settings(number, {**group, **self.algorithm.schemes})
+        keys = [key for group in groups for key in group["params"]]
         params = [param for group in self.param_groups for param in group["params"]]
         states = {p: given["state"].get(key) for p, key in zip(params, keys, strict=False)}
         matched = [(entry, states.get(entry.param)) for entry in self._entries()]
         for entry, state in matched:
             if state is not None:
-                check_state(entry, state)
+                check_state(entry, state, self.algorithm)
             if entry.param in self._records:
                 self._check_memory(entry.param)
+                needs_moments = self.algorithm.has_moments(state) or any(
+                    self.algorithm.needs_moments(group)
+                    for number, group in enumerate(groups)
+                    if number == entry.group
+                )
+                if needs_moments and not self._records[entry.param].moments:
+                    raise InvalidArgument(f"load_state_dict(): {_no_buffer(entry)}")
         return matched
 
     def _load(self, param: Tensor, state: Mapping | None) -> None:
         if param not in self._records:
             return
         record = self._records[param]
-        for role in MOMENTS:
-            record.write(param, role, torch.zeros(()) if state is None else state[role])
-        record.core.set_update_count(record.id, 0 if state is None else int(state["step"]))
+        has_moments = self.algorithm.has_moments(state)
+        record.write_moments(param, state if has_moments else {}, self._initial_moment())
+        record.counts_moments = has_moments or self.algorithm.always_keeps
+        count = 0 if state is None else int(state.get("step", has_moments))
+        record.core.set_update_count(record.id, count)
         record.load_master(param, state)
 
-    def _roles(self, param: Tensor) -> tuple[str, ...]:
-        record = self._records[param]
-        has_master = record.has_master and record.seen_version is not None
-        return (*MOMENTS, "master") if has_master else MOMENTS
+    def _initial_moment(self) -> float:
+        return float(self.defaults.get("initial_accumulator_value", 0.0))
 
     def _update_count(self, param: Tensor) -> int:
         record = self._records[param]
@@ -466,16 +460,8 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         raise Unsupported(f"{type(self).__name__} cannot be copied or pickled: use state_dict()")
 
 
-class AdamW(OffloadedOptimizer):
-    """torch.optim.AdamW with its state on `offload`: "cpu", "nvme", their shares, or an
-    OffloadConfig."""
-
-    algorithm = "adamw"
-    decoupled_weight_decay = True
-
-
-class Adam(OffloadedOptimizer):
-    """torch.optim.Adam with its state on `offload`: weight decay is added to the gradient."""
-
-    algorithm = "adam"
-    decoupled_weight_decay = False
+def _no_buffer(entry: Entry) -> str:
+    return (
+        f"parameter {entry.name} has no momentum buffer, as its group had momentum=0 when the "
+        "optimizer was made: make it with the momentum"
+    )

@@ -24,6 +24,10 @@ class Record:
     name: str
     memory: tuple  # of user_tensors.memory_of(): not to change
     format: str  # of its state
+    moments: Mapping[str, str]  # that its engine keeps: the core's role -> the key in torch's state
+    # Its update count is of updates that moved these. Only in SGD it may be of others, without
+    # momentum, after which torch starts the momentum as if they had not been.
+    counts_moments: bool
     # bf16 only: the param's _version when its master was last known to be right. None: the master
     # is to become what the param is. LOADED: they are to be compared.
     seen_version: int | None = None
@@ -43,6 +47,18 @@ class Record:
     @property
     def has_master(self) -> bool:
         return self.memory[-1] != torch.float32
+
+    def kept(self) -> dict[str, str]:
+        """What a state_dict has of it: the core's role -> the key."""
+        kept = dict(self.moments) if self.counts_moments else {}
+        if self.has_master and self.seen_version is not None:
+            kept["master"] = "master"
+        return kept
+
+    def write_moments(self, param: Tensor, state: Mapping | None, initial: float) -> None:
+        """From a parameter's share of a state_dict, or what a new one starts from."""
+        for role, key in self.moments.items():
+            self.write(param, role, state[key] if state else torch.tensor(initial))
 
     def read(self, param: Tensor, role: str) -> Tensor:
         """In fp32, with the parameter's strides."""

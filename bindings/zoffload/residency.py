@@ -12,7 +12,7 @@ import ctypes
 import os
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 
@@ -79,8 +79,9 @@ class Memory:
 class Residency:
     """Gathers and releases buckets. Used by the user's thread only."""
 
-    def __init__(self, core: CoreEngine, cut: Cut):
+    def __init__(self, core: CoreEngine, cut: Cut, moments: Mapping[str, str]):
         self.core = core
+        self.moments = moments  # that the core keeps: its role -> the key in torch's state
         self.buckets = cut.buckets
         self.memory = Memory(spare_count_max=core.plan()["prefetch"] + 2)
         self.close = weakref.finalize(self, close_cores, [core], os.getpid())  # also at exit

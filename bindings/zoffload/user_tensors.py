@@ -11,10 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .algorithms import Algorithm
 from .core_args import DTYPE_NAMES
 from .errors import InvalidArgument, Unsupported
 
-MOMENTS = ("exp_avg", "exp_avg_sq")
 BUCKET_BYTES = 64 << 20  # small parameters share a bucket of about this size
 NORM_CHUNK = 1 << 14  # elements: few enough for torch to add them up in one thread, in one order
 
@@ -109,14 +109,17 @@ def global_norm(gradients: Iterable[Tensor]) -> float:
     return math.sqrt(total)
 
 
-def check_state(entry: Entry, state: Mapping) -> None:
+def check_state(entry: Entry, state: Mapping, algorithm: Algorithm) -> None:
     """One parameter's share of a state_dict."""
-    for key in ("step", *MOMENTS):
+    keys = tuple(algorithm.moments.values())
+    required = keys if algorithm.always_keeps else ()
+    for key in ("step", *required) if algorithm.has_step else required:
         if key not in state:
             raise InvalidArgument(f"load_state_dict(): parameter {entry.name} has no {key!r}")
-    for key in (*MOMENTS, "master"):
-        if key in state and state[key].shape != entry.param.shape:
+    for key in (*keys, "master"):
+        if state.get(key) is not None and state[key].shape != entry.param.shape:
             shape = tuple(state[key].shape)
             raise InvalidArgument(f"load_state_dict(): {key} of parameter {entry.name} is {shape}")
-    if not float(state["step"]) >= 0 or float(state["step"]) % 1 != 0:
+    step = float(state.get("step", 0))
+    if not step >= 0 or step % 1 != 0:
         raise InvalidArgument(f"load_state_dict(): step {state['step']} of parameter {entry.name}")

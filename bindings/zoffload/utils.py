@@ -6,22 +6,27 @@ the parameter is gathered.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor, nn
 
 from .errors import InvalidArgument, unavailable
 from .zero import home_of
 
-STATE_KEYS = ("exp_avg", "exp_avg_sq")
-
 
 def _fp32_role(dtype: torch.dtype) -> str:
     return "param" if dtype == torch.float32 else "master"
 
 
-def _check_key(optim_state_key: str) -> None:
-    if optim_state_key not in STATE_KEYS:
-        raise InvalidArgument(f"{optim_state_key!r} is no optimizer state; there are {STATE_KEYS}")
+def _role_of(moments: Mapping[str, str], optim_state_key: str) -> str:
+    """The core's name of what torch's optimizer, or DeepSpeed's, keeps under this key."""
+    for role, key in moments.items():
+        if optim_state_key in (role, key):
+            return role
+    raise InvalidArgument(
+        f"{optim_state_key!r} is no state of this optimizer; there are {(*moments.values(),)}"
+    )
 
 
 def safe_get_full_fp32_param(param: nn.Parameter) -> Tensor | None:
@@ -42,22 +47,23 @@ def safe_set_full_fp32_param(param: nn.Parameter, value: Tensor) -> None:
 
 
 def safe_get_full_optimizer_state(param: nn.Parameter, optim_state_key: str) -> Tensor | None:
-    """A copy of `exp_avg` or `exp_avg_sq`; None for a parameter that is not trained."""
-    _check_key(optim_state_key)
+    """A copy of `exp_avg`, `momentum_buffer` and the like; None for a parameter that is not
+    trained."""
     residency, bucket, record = home_of(param)
+    role = _role_of(residency.moments, optim_state_key)
     if not bucket.trainable:
         return None
-    return residency.read_state(bucket, record, optim_state_key)
+    return residency.read_state(bucket, record, role)
 
 
 @torch.no_grad()
 def safe_set_full_optimizer_state(param: nn.Parameter, value: Tensor, optim_state_key: str) -> None:
-    """Sets `exp_avg` or `exp_avg_sq`."""
-    _check_key(optim_state_key)
+    """Sets `exp_avg`, `momentum_buffer` and the like."""
     residency, bucket, record = home_of(param)
+    role = _role_of(residency.moments, optim_state_key)
     if not bucket.trainable:
         raise InvalidArgument(f"parameter {record.name} is not trained: it has no optimizer state")
-    residency.write_state(bucket, record, optim_state_key, value)
+    residency.write_state(bucket, record, role, value)
 
 
 # A gradient leaves as soon as it is produced; there is nothing to read it from.

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <optional>
 
 #include "core/base/check.h"
+#include "core/plan/config_optimizer.h"
 #include "core/plan/config_values.h"
 #include "core/plan/json_text.h"
 
@@ -68,32 +68,6 @@ void read_precision(const ConfigValues& values, Config& config, Problems& proble
   config.dtype = bf16 ? DType::kBFloat16 : DType::kFloat32;
   config.gradient_clipping = values.get<double>("gradient_clipping");
   config.skip_nonfinite = values.get<bool>("zoffload.skip_nonfinite");
-}
-
-void read_optimizer(ConfigValues& values, Config& config, Problems& problems) {
-  const bool adam_w_mode = values.get<bool>("optimizer.params.adam_w_mode");
-  std::string type = values.get<std::string>("optimizer.type");
-  std::transform(type.begin(), type.end(), type.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (type != "adam" && type != "adamw") {
-    problems.refuse("optimizer.type: found " + found(values.at("optimizer.type")) +
-                    ", which this version does not have; allowed: Adam, AdamW");
-  }
-  if (type == "adamw" && !adam_w_mode) {
-    values.warn("optimizer.params.adam_w_mode: false has no effect on AdamW; Adam would take it");
-  }
-  const auto is_optimizer_key = [&](const KeyRow& row) {
-    return row.name.starts_with("optimizer.") && values.given(row.name);
-  };
-  config.optimizer_given =
-      std::any_of(config_keys().begin(), config_keys().end(), is_optimizer_key);
-  config.optimizer_name = type == "adamw" || adam_w_mode ? "adamw" : "adam";
-  config.lr = values.get<double>("optimizer.params.lr");
-  const auto betas = values.get<std::array<double, 2>>("optimizer.params.betas");
-  config.beta1 = betas[0];
-  config.beta2 = betas[1];
-  config.eps = values.get<double>("optimizer.params.eps");
-  config.weight_decay = values.get<double>("optimizer.params.weight_decay");
 }
 
 // DeepSpeed's keys ask for fewer bits in bf16 models only; zoffload's own wins over them.

@@ -48,12 +48,17 @@ struct Config {
 
   // Where the file has no optimizer, the caller brings one, and the fields after this are defaults.
   bool optimizer_given = false;
-  std::string optimizer_name;  // "adamw" or "adam"
+  std::string optimizer_title;  // "AdamW", "Adam", "SGD", "Lion", "Adagrad": what they read of ...
   double lr = 0;
   double beta1 = 0;
   double beta2 = 0;
   double eps = 0;
   double weight_decay = 0;
+  double momentum = 0;
+  double dampening = 0;
+  bool nesterov = false;
+  double lr_decay = 0;
+  double initial_accumulator_value = 0;
 
   StateFormat state_format;       // of what no rule is for
   std::vector<FormatRule> rules;  // the first that matches wins

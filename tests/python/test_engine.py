@@ -394,7 +394,8 @@ def test_sparse_gradients_are_refused_by_name(open_engine):
         ({"config": {**make_config(), "optimzer": {}}}, errors.InvalidArgument, "optimizer"),
         ({"config": {k: v for k, v in make_config().items() if k != "optimizer"}},
          errors.InvalidArgument, "optimizer"),
-        ({"optimizer": torch.optim.SGD([nn.Parameter(torch.ones(1))])}, errors.Unsupported, "SGD"),
+        ({"optimizer": torch.optim.ASGD([nn.Parameter(torch.ones(1))])},
+         errors.Unsupported, "ASGD"),
         ({"model_parameters": [nn.Parameter(torch.ones(5))]}, errors.InvalidArgument, r"\(5,\)"),
     ],
 )  # fmt: skip

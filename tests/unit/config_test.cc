@@ -52,7 +52,7 @@ TEST(Config, SmallestFileHasTheDocumentedDefaults) {
   EXPECT_EQ(config->gradient_clipping, 0.0);
   EXPECT_TRUE(config->skip_nonfinite);
   EXPECT_FALSE(config->optimizer_given);
-  EXPECT_EQ(config->optimizer_name, "adamw");
+  EXPECT_EQ(config->optimizer_title, "AdamW");
   EXPECT_EQ(config->lr, 1e-3);
   EXPECT_EQ(config->beta1, 0.9);
   EXPECT_EQ(config->beta2, 0.999);
@@ -106,7 +106,7 @@ TEST(Config, EveryHonouredKeyReachesItsField) {
   EXPECT_EQ(config->gradient_clipping, 1.5);
   EXPECT_FALSE(config->skip_nonfinite);
   EXPECT_TRUE(config->optimizer_given);
-  EXPECT_EQ(config->optimizer_name, "adam");
+  EXPECT_EQ(config->optimizer_title, "Adam");
   EXPECT_EQ(config->lr, 0.5);
   EXPECT_EQ(config->beta1, 0.25);
   EXPECT_EQ(config->beta2, 0.75);
@@ -322,24 +322,76 @@ TEST(Config, OnlyStage3) {
                {"zero_optimization: found true; allowed: an object"});
 }
 
-TEST(Config, OptimizerIsAdamOrAdamW) {
-  // Goal: DeepSpeed's reading of "Adam", and the others refused. Method: type by mode.
+TEST(Config, AdamMayMeanAdamW) {
+  // Goal: DeepSpeed's reading of "Adam", and the unknown refused. Method: type by mode.
   struct Case {
     const char* type;
     bool adam_w_mode;
     const char* expected;
     size_t warnings;
   };
-  for (const Case& c : {Case{"Adam", true, "adamw", 0}, Case{"Adam", false, "adam", 0},
-                        Case{"AdamW", true, "adamw", 0}, Case{"AdamW", false, "adamw", 1}}) {
+  for (const Case& c : {Case{"Adam", true, "AdamW", 0}, Case{"Adam", false, "Adam", 0},
+                        Case{"AdamW", true, "AdamW", 0}, Case{"AdamW", false, "AdamW", 1}}) {
     const Result<Config> config =
         parse(with("optimizer", {{"type", c.type}, {"params", {{"adam_w_mode", c.adam_w_mode}}}}));
     ASSERT_TRUE(config.ok()) << config.status().message();
-    EXPECT_EQ(config->optimizer_name, c.expected);
+    EXPECT_EQ(config->optimizer_title, c.expected);
     EXPECT_EQ(config->warnings.size(), c.warnings);
   }
-  expect_error(parse(with("optimizer.type", "Lamb")), Code::kUnsupported,
-               {"optimizer.type: found \"Lamb\"", "allowed: Adam, AdamW"});
+  for (const std::string type : {"Lamb", "Muon"}) {
+    expect_error(
+        parse(with("optimizer.type", type)), Code::kUnsupported,
+        {"optimizer.type: found \"" + type + "\"", "allowed: Adam, AdamW, SGD, Lion, Adagrad"});
+  }
+}
+
+Result<Config> parse_optimizer(const char* type, const json& params) {
+  return parse(with("optimizer", {{"type", type}, {"params", params}}));
+}
+
+TEST(Config, EveryOptimizerHasItsOwnSettings) {
+  // Goal: a setting reaches its field, has DeepSpeed's default for that optimizer, and is a mistake
+  // with an optimizer that lacks it. Method: each optimizer with all of its settings, with none,
+  // and with a foreign one.
+  const Result<Config> sgd = parse_optimizer(
+      "sgd", {{"lr", 0.5}, {"momentum", 0.75}, {"weight_decay", 0.125}, {"nesterov", true}});
+  ASSERT_TRUE(sgd.ok()) << sgd.status().message();
+  EXPECT_EQ(sgd->optimizer_title, "SGD");
+  EXPECT_EQ(sgd->lr, 0.5);
+  EXPECT_EQ(sgd->momentum, 0.75);
+  EXPECT_EQ(sgd->weight_decay, 0.125);
+  EXPECT_TRUE(sgd->nesterov);
+  const Result<Config> dampened = parse_optimizer("SGD", {{"momentum", 0.5}, {"dampening", 0.25}});
+  ASSERT_TRUE(dampened.ok()) << dampened.status().message();
+  EXPECT_EQ(dampened->lr, 1e-3);
+  EXPECT_EQ(dampened->dampening, 0.25);
+
+  const Result<Config> lion = parse_optimizer("Lion", {{"betas", {0.5, 0.75}}});
+  ASSERT_TRUE(lion.ok()) << lion.status().message();
+  EXPECT_EQ(lion->optimizer_title, "Lion");
+  EXPECT_EQ(lion->lr, 1e-3);
+  EXPECT_EQ(lion->beta2, 0.75);
+
+  const Result<Config> adagrad =
+      parse_optimizer("Adagrad", {{"lr_decay", 0.5}, {"initial_accumulator_value", 0.25}});
+  ASSERT_TRUE(adagrad.ok()) << adagrad.status().message();
+  EXPECT_EQ(adagrad->optimizer_title, "Adagrad");
+  EXPECT_EQ(adagrad->lr, 1e-2);
+  EXPECT_EQ(adagrad->eps, 1e-10);
+  EXPECT_EQ(adagrad->lr_decay, 0.5);
+  EXPECT_EQ(adagrad->initial_accumulator_value, 0.25);
+
+  expect_error(parse_optimizer("SGD", {{"betas", {0.9, 0.9}}}), Code::kInvalidArgument,
+               {"optimizer.params.betas: found [0.9,0.9]; SGD has no such setting"});
+  expect_error(parse_optimizer("AdamW", {{"momentum", 0.9}}), Code::kInvalidArgument,
+               {"optimizer.params.momentum: found 0.9; AdamW has no such setting"});
+  expect_error(parse_optimizer("Lion", {{"eps", 1e-6}}), Code::kInvalidArgument,
+               {"Lion has no such setting"});
+  for (const json& params : {json{{"nesterov", true}},
+                             json{{"nesterov", true}, {"momentum", 0.9}, {"dampening", 0.1}}}) {
+    expect_error(parse_optimizer("SGD", params), Code::kInvalidArgument,
+                 {"optimizer.params.nesterov: found true; allowed: only with momentum above 0"});
+  }
 }
 
 TEST(Config, Fp16AndBf16Together) {
