@@ -169,6 +169,29 @@ def test_skipped_steps():
     run_both(Chain, act, skip_nonfinite=True, max_grad_norm=1.0)
 
 
+@pytest.mark.parametrize(
+    "make, dtype",
+    [
+        (lambda p, **o: zoffload.SGD(p, lr=0.1, momentum=0.9, **o), torch.float32),
+        (lambda p, **o: zoffload.Lion(p, lr=0.01, **o), torch.float32),
+        (lambda p, **o: zoffload.Adagrad(p, lr=0.1, **o), torch.float32),
+        (lambda p, **o: zoffload.AdamW(p, lr=0.1, state_dtype="split+bf16", **o), torch.bfloat16),
+    ],
+    ids=["sgd", "lion", "adagrad", "split"],
+)
+def test_other_optimizers_and_formats(make, dtype):
+    runs = []
+    for overlapped in (False, True):
+        net = Net(dtype)
+        with make(net.parameters(), **({"overlap": net} if overlapped else {})) as opt:
+            if overlapped:
+                make_lazy(opt)
+            train(net, opt, 4)
+            opt.settle()
+            runs.append(values(net))
+    same_bits(*runs)
+
+
 # ---- Who waits for what
 
 
