@@ -10,6 +10,7 @@
 
 #include "bindings/errors.h"
 #include "bindings/hypers.h"
+#include "core/plan/update_order.h"
 
 namespace nb = nanobind;
 
@@ -66,7 +67,7 @@ OpenRequest request_from(const nb::list& buckets, const nb::dict& options) {
   request.plan.optimizer = shares_option(options, "optimizer");
   request.plan.host_bytes = option(options, "host_bytes", request.plan.host_bytes);
   request.plan.device_bytes = option(options, "device_bytes", request.plan.device_bytes);
-  request.plan.subgroup_bytes = option(options, "subgroup_bytes", request.plan.subgroup_bytes);
+  request.plan.subgroup_bytes = option(options, "subgroup_bytes", uint64_t{0});
   request.plan.subgroup_numel = option(options, "subgroup_numel", request.plan.subgroup_numel);
   request.plan.prefetch = option(options, "prefetch", request.plan.prefetch);
   request.plan.micro_steps = option(options, "micro_steps", request.plan.micro_steps);
@@ -317,6 +318,25 @@ void PyEngine::settle() {
   call("settle", OnSignal::kFinishFirst, [](Engine& engine) { return engine.settle(); });
 }
 
+void PyEngine::set_update_order(std::vector<ParamId> params) {
+  for (ParamId param : params) check_param(param);
+  call_now("set_update_order", [&params](Engine& engine) {
+    engine.set_update_order(std::move(params));
+    return Status();
+  });
+}
+
+void PyEngine::settle_params(std::vector<ParamId> params) {
+  for (ParamId param : params) check_param(param);
+  call("settle_params", OnSignal::kRaiseAtOnce,
+       [params = std::move(params)](Engine& engine) { return engine.settle_params(params); });
+}
+
+std::vector<SubgroupId> PyEngine::subgroups_of(ParamId param) const {
+  check_param(param);
+  return zoffload::subgroups_of(plan_.layout, param);
+}
+
 HostSpan PyEngine::state_memory(ParamId param, Role role, uint64_t address) const {
   check_param(param);
   const ParamLayout& layout = plan_.layout.params[param];
@@ -380,6 +400,7 @@ nb::dict PyEngine::plan() const {
   result["update_slots"] = nb::make_tuple(plan_.update.count, plan_.update.bytes);
   result["staging_slots"] = nb::make_tuple(plan_.staging.count, plan_.staging.bytes);
   result["gradient_slots"] = nb::make_tuple(plan_.gradient.count, plan_.gradient.bytes);
+  result["slot_bytes"] = plan_.slot_bytes();
   result["host_bytes"] = plan_.arena_bytes();
   result["device_bytes"] = plan_.device_bytes();
   result["bucket_count"] = plan_.layout.buckets.size();
@@ -415,6 +436,7 @@ nb::dict PyEngine::stats() {
   result["update_slots_max"] = stats.update_slots_max;
   result["staging_slots_max"] = stats.staging_slots_max;
   result["gradient_slots_max"] = stats.gradient_slots_max;
+  result["unsettled_count"] = stats.unsettled_count;
   return result;
 }
 
@@ -450,6 +472,12 @@ void bind_engine(nb::module_& module) {
       .def("step", &PyEngine::step, "hypers"_a, "max_grad_norm"_a = 0.0, "skip_nonfinite"_a = true,
            "grad_scale"_a = 1.0, "Returns when the norm is known; updates run on.")
       .def("settle", &PyEngine::settle, "Waits until every update is home.")
+      .def("set_update_order", &PyEngine::set_update_order, "params"_a,
+           "The order in which the next forward needs them: updates follow it from now on.")
+      .def("settle_params", &PyEngine::settle_params, "params"_a,
+           "Waits until these are updated and nothing reads their gradients.")
+      .def("subgroups_of", &PyEngine::subgroups_of, "param"_a,
+           "The subgroups that it lies in: each is updated as one.")
       .def("read_state", &PyEngine::read_state, "param"_a, "role"_a, "address"_a)
       .def("write_state", &PyEngine::write_state, "param"_a, "role"_a, "address"_a)
       .def("update_count", &PyEngine::update_count, "param"_a)

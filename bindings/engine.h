@@ -39,6 +39,9 @@ class PyEngine {
   nanobind::dict step(nanobind::list hypers, double max_grad_norm, bool skip_nonfinite,
                       double grad_scale);
   void settle();
+  void set_update_order(std::vector<ParamId> params);
+  void settle_params(std::vector<ParamId> params);
+  std::vector<SubgroupId> subgroups_of(ParamId param) const;
 
   void read_state(ParamId param, const std::string& role, uint64_t address);
   void write_state(ParamId param, const std::string& role, uint64_t address);

@@ -9,6 +9,7 @@
 
 #include "comm/in_process.h"
 #include "core/open_storage.h"
+#include "core/path_settings.h"
 #include "cuda/host_device.h"
 #include "cuda/huge_pages.h"
 #include "optim/gradient_math.h"
@@ -112,19 +113,33 @@ Result<std::unique_ptr<EngineWorld>> LocalWorld::make(const OpenRequest& request
   return std::unique_ptr<EngineWorld>(std::move(world));
 }
 
+constexpr uint64_t kInFlightBytesMax = uint64_t{256} << 20;  // of all paths
+constexpr uint64_t kSubgroupBytesMax = uint64_t{64} << 20;   // where nobody asked for a size ...
+constexpr uint64_t kSlotBytesMax = uint64_t{512} << 20;      // ... and of all slots then
+
 }  // namespace
 
 PlanRequest resolved_plan(const OpenRequest& request) {
-  constexpr uint64_t kInFlightBytes = uint64_t{32} << 20;      // of a path
-  constexpr uint64_t kInFlightBytesMax = uint64_t{256} << 20;  // of all paths
   PlanRequest plan = request.plan;
   const uint32_t cores = std::max(1u, std::thread::hardware_concurrency());
   plan.workers = request.threads == 0 ? cores : request.threads;
   const auto optimizer = make_optimizer(request.optimizer_name);
   if (optimizer.ok()) plan.moments = (*optimizer)->moments();  // else open_engine() says so
+  const Result<Profile> profile = profile_of(request);         // and so here
+  const auto paths = path_settings(request, profile.ok() ? *profile : Profile());
   if (plan.optimizer.nvme > 0) {
-    plan.in_flight_bytes = std::min(
-        kInFlightBytesMax, kInFlightBytes * std::max<size_t>(1, request.nvme_paths.size()));
+    for (const PathSettings& path : paths) plan.in_flight_bytes += path.in_flight_bytes();
+    plan.in_flight_bytes = std::min(plan.in_flight_bytes, kInFlightBytesMax);
+  }
+  if (plan.subgroup_bytes == 0) {
+    uint64_t block_bytes_max = 0;
+    for (const PathSettings& path : paths) {
+      block_bytes_max = std::max(block_bytes_max, path.block_bytes);
+    }
+    // At least a block of each of master and moments.
+    plan.subgroup_bytes =
+        std::clamp(4 * block_bytes_max, PlanRequest().subgroup_bytes, kSubgroupBytesMax);
+    plan.slot_bytes_max = kSlotBytesMax;
   }
   return plan;
 }

@@ -29,7 +29,9 @@ struct OpenRequest {
 };
 
 // What the plan needs to know of the rest of the request: `threads`, the moments that the optimizer
-// keeps, and what drives of usual speed keep in flight. open_engine() plans with it.
+// keeps, what the drives keep in flight at the depth and block of the config, the profile or the
+// defaults, and, where subgroup_bytes is 0, the size of subgroups, such that all slots take 512 MiB
+// at most. open_engine() plans with it.
 PlanRequest resolved_plan(const OpenRequest& request);
 
 // Plans, checks every budget and path, allocates, writes the swap files once, and starts.

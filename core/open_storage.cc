@@ -6,24 +6,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <system_error>
 #include <utility>
 
 #include "aio/open_queue.h"
 #include "aio/probe.h"
 #include "core/base/format.h"
 #include "core/measure_path.h"
-#include "core/plan/profile.h"
+#include "core/path_settings.h"
 
 namespace zoffload {
 namespace {
 
-constexpr uint32_t kDepthMax = 64;  // of a queue whose depth is the engine's to choose ...
-constexpr uint32_t kDepth = 32;     // ... of a path that nobody has measured yet
-constexpr uint64_t kBlockBytes = uint64_t{1} << 20;
+constexpr uint32_t kDepthMax = 64;  // of a queue whose depth is the engine's to choose
 // A smaller tier is written and read in a second or two: measuring first would only delay it.
 constexpr uint64_t kMeasuredBytesMin = uint64_t{4} << 30;
 
@@ -31,22 +25,6 @@ Result<IoEngine> checked_io_engine(const std::string& name) {
   if (const auto engine = io_engine_named(name)) return *engine;
   return Status(Code::kInvalidArgument,
                 "io_engine is '" + name + "'; it may be auto, uring, libaio or threads");
-}
-
-Result<std::string> read_file(const std::string& name) {
-  std::error_code error;
-  if (std::filesystem::is_directory(name, error)) {
-    return Status::from_errno(EISDIR, "profile: " + name);
-  }
-  std::ifstream file(name, std::ios::binary);
-  if (!file) return Status::from_errno(errno, "profile: " + name);
-  return std::string(std::istreambuf_iterator<char>(file), {});
-}
-
-std::string absolute(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::path full = std::filesystem::weakly_canonical(path, error);
-  return error ? path : full.string();
 }
 
 // Says at most every two seconds how far the first write is.
@@ -117,11 +95,9 @@ Status LocalStorage::check_path(const std::string& folder) {
 // Fills in what the profile knows. What the config says wins over it.
 Status LocalStorage::read_profile() {
   if (request_.profile_file.empty()) return Status();
-  ZO_ASSIGN_OR_RETURN(const std::string text, read_file(request_.profile_file));
-  Result<Profile> profile = parse_profile(text);
-  if (!profile.ok()) return profile.status().within("profile: " + request_.profile_file);
+  ZO_ASSIGN_OR_RETURN(const Profile profile, profile_of(request_));
   for (Known& path : known_) {
-    const PathProfile* found = profile->find(absolute(path.folder));
+    const PathProfile* found = profile_of_folder(profile, path.folder);
     if (found == nullptr) {
       spdlog::warn("profile {} does not know nvme_path {}: measure it with zoffload-bench profile",
                    request_.profile_file, path.folder);
@@ -221,13 +197,13 @@ Status LocalStorage::make_tier(HostSpan arena, HostSpan scratch, Clock& clock, W
     paths_[i].fixed_depth = request_.io_queue_depth != 0;
     const uint64_t wanted = request_.io_block_bytes != 0 ? request_.io_block_bytes
                             : path.block_bytes != 0      ? path.block_bytes
-                                                         : kBlockBytes;
+                                                         : kUnmeasuredBlockBytes;
     paths_[i].block_bytes = std::min(wanted, scratch_bytes);
   }
   ZO_TRY(measure_unknown(scratch.first(scratch_bytes), clock));
   ZO_TRY(plan_files());
   for (size_t i = 0; i < paths_.size(); ++i) {
-    const uint32_t depth = known_[i].depth == 0 ? kDepth : known_[i].depth;
+    const uint32_t depth = known_[i].depth == 0 ? kUnmeasuredDepth : known_[i].depth;
     if (!paths_[i].fixed_depth) paths_[i].depth = std::min(depth, queues_[i]->depth());
   }
   ZO_ASSIGN_OR_RETURN(tier_, NvmeTier::open(paths_, capacity_bytes_, scratch, clock, options_,

@@ -6,7 +6,8 @@
         opt.step(); sched.step(); opt.zero_grad()
 
 Parameters and gradients stay in the user's tensors. The engine reads and writes them where they
-lie, inside step() only: when it returns, nothing of ours touches them.
+lie, inside step() only: when it returns, nothing of ours touches them. With `overlap=model` the
+updates run on under the next forward; see OffloadedOptimizer.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ._core import Engine as CoreEngine
 from .algorithms import Algorithm
-from .core_args import close_cores, hypers_of
+from .core_args import hypers_of
 from .errors import InvalidArgument, OutOfMemory, Unsupported
+from .overlap import Overlap, close_all
 from .placement import (
     Bytes,
     OffloadConfig,
@@ -62,6 +64,13 @@ class OffloadedOptimizer(torch.optim.Optimizer):
 
     How state is stored is fixed then too: by OffloadConfig.rules, else by the group's
     "state_dtype", else by the argument. See docs/state-formats.md.
+
+    With `overlap`, the modules that own the parameters, step() returns when the gradient norm is
+    known, or at once if nothing asks for it; updates run on, and the modules wait for their own
+    parameters when they are called. Results have the same bits. zero_grad(), backward, and the
+    state_dict() and load_state_dict() of either wait where they must. Whoever reads or writes
+    parameters or gradients without calling their modules, as F.linear(x, model.weight) or
+    p.grad.zero_() do, calls settle() first. See docs/overlap.md.
     """
 
     algorithm: Algorithm
@@ -77,6 +86,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         state_dtype: torch.dtype | str = torch.float32,  # of the moments, or a format's name
         max_grad_norm: float | None = None,  # clip by the global norm, inside step()
         skip_nonfinite: bool = False,  # do nothing in steps in which a gradient is not finite
+        overlap: nn.Module | Iterable[nn.Module] | None = None,  # updates run under their forward
         **torch_settings: Any,
     ):
         rules = offload.rules if isinstance(offload, OffloadConfig) else ()
@@ -93,6 +103,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         self._records: dict[Tensor, Record] = {}
         self._cores: list[CoreEngine] = []
         self._in_use: object = None  # keeps alive what an engine may be at work on
+        self._overlap = None if overlap is None else Overlap(overlap)
         self._is_open = False
 
         defaults = {**settings, **self.algorithm.fixed, **self.algorithm.schemes}
@@ -109,7 +120,9 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         ):
             warnings.warn("state_dtype: no parameter is bf16, so that none is split", stacklevel=3)
         self._open(entry for entry in self._entries() if entry.param.requires_grad)
-        self._close = weakref.finalize(self, close_cores, self._cores, os.getpid())  # also at exit
+        self._close = weakref.finalize(  # also at exit
+            self, close_all, self._cores, os.getpid(), self._overlap
+        )
         self._is_open = True
 
     def add_param_group(self, param_group: dict) -> None:
@@ -129,12 +142,14 @@ class OffloadedOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Updates every parameter that has a gradient, and returns when they are updated."""
+        """Updates every parameter that has a gradient, and returns when they are updated, or with
+        `overlap`, when it is known how."""
         self._check_open("step()")
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self.settle()
         for number, group in enumerate(self.param_groups):
             self.algorithm.check_settings(number, group)
             if group.get("state_dtype") != self._group_dtypes[number]:
@@ -153,6 +168,17 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         self._update(gradients)
         return loss
 
+    def settle(self) -> None:
+        """Waits until all updates that step() started are in the parameters. Without `overlap` they
+        are when it returns."""
+        if self._overlap is not None:
+            self._overlap.settle()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        if not set_to_none:
+            self.settle()
+        super().zero_grad(set_to_none)
+
     def plan(self) -> Plan:
         """For people: print(opt.plan())."""
         plans = [core.plan() for core in self._cores]
@@ -163,6 +189,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             host_bytes=sum(plan["host_bytes"] for plan in plans),
             read_bytes_per_step=on_nvme,
             written_bytes_per_step=on_nvme,
+            staging_bytes=sum(plan["slot_bytes"] for plan in plans),
         )
 
     def close(self) -> None:
@@ -242,6 +269,8 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             self._records[entry.param] = record
             if self._initial_moment() != 0:
                 record.write_moments(entry.param, {}, self._initial_moment())
+        if self._overlap is not None:
+            self._overlap.watch(self._records)
 
     def _check_memory(self, param: Tensor) -> None:
         record = self._records[param]
@@ -293,6 +322,8 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             for core in self._cores:
                 core.forget_gradients()
         self._in_use = [gradients, *(param.detach() for param in gradients)]
+        if self._overlap is not None:
+            self._overlap.begin(self._records, gradients)
         skipped = False
         try:
             for core in busy:
@@ -301,7 +332,13 @@ class OffloadedOptimizer(torch.optim.Optimizer):
                 skipped = report["skipped"]
                 if measured:
                     self.grad_norm = report["grad_norm"]
-        finally:  # Ctrl-C too: the updates run on in the user's memory until then
+            if self._overlap is not None:
+                self._overlap.end()
+        except BaseException:  # Ctrl-C too: the updates run on in the user's memory until then
+            for core in busy:
+                core.settle()
+            raise
+        if self._overlap is None:
             for core in busy:
                 core.settle()
         self._in_use = None
@@ -316,6 +353,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         """torch's layout, in memory and in fp32 however it is stored. Besides, bf16 parameters have
         a "master" and all a "step", which torch keeps and ignores."""
         self._check_open("state_dict()")
+        self.settle()
         entries = [e for e in self._entries() if e.param in self._records]
         entries = [e for e in entries if self._update_count(e.param) > 0]
         needed = sum(e.param.numel() * 4 * len(self._records[e.param].kept()) for e in entries)
@@ -346,6 +384,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict) -> None:
         """Takes the state of any placement and format, or of torch's optimizer of the same name."""
         self._check_open("load_state_dict()")
+        self.settle()
         loaded: list[tuple[Entry, Mapping | None]] = []
 
         # torch would cast our state to the parameters' dtype, so it gets none to cast. Our hooks

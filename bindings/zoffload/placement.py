@@ -66,7 +66,7 @@ class OffloadConfig:
     nvme: NvmeConfig = field(default_factory=NvmeConfig)
     host_bytes: Bytes | None = None  # a hard budget; None is no limit
     threads: int = 0  # of the update; 0 is one per core
-    subgroup_bytes: Bytes = 16 << 20  # of state, updated as one
+    subgroup_bytes: Bytes | None = None  # of state, updated as one; None: 16 MiB, or the profile's
     stall_timeout: float = 60.0  # seconds in which nothing moves before that is an error
     profile: str | os.PathLike | None = None  # a file from `zoffload-bench profile`
     # (regex, {"state_dtype": ...}) on parameter names; the first whose regex is found in it wins.
@@ -87,7 +87,8 @@ class OffloadConfig:
         if self.host_bytes is not None:
             check_bytes("host_bytes", self.host_bytes, minimum=1)
         check_int("threads", self.threads)
-        check_bytes("subgroup_bytes", self.subgroup_bytes, minimum=1)
+        if self.subgroup_bytes is not None:
+            check_bytes("subgroup_bytes", self.subgroup_bytes, minimum=1)
         if self.profile is not None and not isinstance(self.profile, (str, os.PathLike)):
             raise InvalidArgument(f"profile is {self.profile!r}, not a file name")
         if not is_number(self.stall_timeout) or not 0 < self.stall_timeout < math.inf:
@@ -104,10 +105,12 @@ class Plan:
     host_bytes: int  # reserved in all, buffers included
     read_bytes_per_step: int  # from nvme
     written_bytes_per_step: int  # to nvme
+    staging_bytes: int = 0  # of host_bytes, for what is on its way between the tiers
 
     def __str__(self) -> str:
         lines = [f"state on {tier}: {mib(count)}" for tier, count in self.state_bytes.items()]
-        lines.append(f"host memory in all: {mib(self.host_bytes)}")
+        staging = f"of that for staging: {mib(self.staging_bytes)}"
+        lines.append(f"host memory in all: {mib(self.host_bytes)}, {staging}")
         lines.append(f"read from nvme per step: {mib(self.read_bytes_per_step)}")
         lines.append(f"written to nvme per step: {mib(self.written_bytes_per_step)}")
         return "\n".join(lines)
@@ -138,7 +141,7 @@ def core_options(
     return {
         "optimizer": shares,
         "host_bytes": 0 if budget is None else check_bytes("host_bytes", budget, minimum=1),
-        "subgroup_bytes": check_bytes("subgroup_bytes", config.subgroup_bytes),
+        "subgroup_bytes": check_bytes("subgroup_bytes", config.subgroup_bytes or 0),
         "threads": config.threads,
         "nvme_paths": paths,
         "io_engine": config.nvme.io_engine,

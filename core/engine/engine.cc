@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/format.h"
+#include "core/plan/update_order.h"
 
 namespace zoffload {
 
@@ -214,29 +215,32 @@ Task<Result<StepReport>> Engine::step(StepOptions options) {
   co_return step_.report;
 }
 
-// In the order in which the next forward needs the buckets.
 void Engine::spawn_updates() {
-  std::vector<BucketId> order = leases_.schedule().first_use_order();
-  std::vector<bool> listed(plan_.layout.buckets.size());
-  for (BucketId bucket : order) listed[bucket] = true;
-  for (BucketId bucket = 0; bucket < listed.size(); ++bucket) {
-    if (!listed[bucket]) order.push_back(bucket);
-  }
-  for (BucketId bucket : order) {
-    const BucketLayout& layout = plan_.layout.buckets[bucket];
-    for (uint32_t i = 0; i < layout.subgroup_count; ++i) {
-      const SubgroupId id = layout.first_subgroup + i;
-      if (!gradients_.any_posted(plan_.layout.subgroups[id])) continue;
-      swap_->unsettle(id);
-      flows_.spawn("update subgroup " + std::to_string(i) + " of " + layout.name,
-                   verbs_->update(id));
-    }
+  const Layout& layout = plan_.layout;
+  const auto order = update_order(layout, leases_.schedule().first_use_order(), update_order_);
+  for (SubgroupId id : order) {
+    if (!gradients_.any_posted(layout.subgroups[id])) continue;
+    const BucketLayout& bucket = layout.buckets[layout.subgroups[id].bucket];
+    swap_->unsettle(id);
+    flows_.spawn("step " + std::to_string(step_.count()) + ": update subgroup " +
+                     std::to_string(id - bucket.first_subgroup) + " of " + bucket.name,
+                 verbs_->update(id));
   }
 }
 
 Task<Status> Engine::settle() {
   Status status = co_await swap_->all_settled();
   co_return status;
+}
+
+Task<Status> Engine::settle_params(std::vector<ParamId> params) {
+  for (ParamId param : params) {
+    for (SubgroupId id : subgroups_of(plan_.layout, param)) {
+      Status status = co_await swap_->settled(id);
+      ZO_CO_TRY(status);
+    }
+  }
+  co_return failure_.status();
 }
 
 // ---- State
@@ -352,6 +356,7 @@ EngineStats Engine::stats() const {
   stats.update_slots_max = swap_->update_slots().lent_count_max();
   stats.staging_slots_max = swap_->staging_slots().lent_count_max();
   stats.gradient_slots_max = swap_->gradient_slots().lent_count_max();
+  stats.unsettled_count = swap_->unsettled_count();
   return stats;
 }
 

@@ -55,6 +55,7 @@ struct EngineStats {
   uint32_t update_slots_max = 0;  // high-water marks of lent slots
   uint32_t staging_slots_max = 0;
   uint32_t gradient_slots_max = 0;
+  uint32_t unsettled_count = 0;  // subgroups whose update is decided or under way, now
 };
 
 class Engine {
@@ -113,7 +114,13 @@ class Engine {
   // Decides the step (norm over all ranks, clip, skip) and returns; updates run on. Gathers wait
   // for what they need.
   Task<Result<StepReport>> step(StepOptions options);
+  // Where the user knows better than the schedule in which order the next forward needs parameters:
+  // the updates of all steps from now on follow it.
+  void set_update_order(std::vector<ParamId> params) { update_order_ = std::move(params); }
   Task<Status> settle();  // waits until every update is home
+  // Waits until these parameters are updated, their state is home, and nobody reads their
+  // gradients.
+  Task<Status> settle_params(std::vector<ParamId> params);
 
   // ---- State, between the homes and the user's memory. World of one.
 
@@ -158,7 +165,8 @@ class Engine {
   Step step_;
   std::unique_ptr<Flows> verbs_;
   std::vector<SlotPool::Slot> held_gradients_;  // by slot: lent to the user
-  uint64_t moved_at_ns_ = 0;                    // the watchdog's last sign of life
+  std::vector<ParamId> update_order_;
+  uint64_t moved_at_ns_ = 0;  // the watchdog's last sign of life
   bool cancelled_ = false;
   bool draining_ = false;  // what ends now ends on purpose, and is no failure of the run
   bool stuck_ = false;

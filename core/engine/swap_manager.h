@@ -57,6 +57,7 @@ class SwapManager {
   // A home is unsettled from the moment its update is decided until its last store is done.
   void unsettle(SubgroupId subgroup);
   void settle(SubgroupId subgroup);
+  uint32_t unsettled_count() const { return unsettled_count_; }
 
   // Status status = co_await swap.settled(subgroup); or of all subgroups.
   auto settled(SubgroupId subgroup) const {

@@ -443,8 +443,9 @@ constexpr KeyRow kRows[] = {
     honoured("zoffload.prefetch", kInt, "2", between(0, 1024), "Buckets gathered ahead."),
     honoured("zoffload.threads", kInt, "0", between(0, 4096),
              "CPU workers of the update; 0 is as many as this rank's share of the cores."),
-    honoured("zoffload.subgroup_bytes", kBytes, "16777216", between(4096, kMaxBlock),
-             "Most bytes of optimizer state in one subgroup."),
+    honoured("zoffload.subgroup_bytes", kBytes, "0", between(0, kMaxBlock),
+             "Most bytes of optimizer state in one subgroup; 0 is 16 MiB, or up to 64 MiB where the "
+             "profile found larger blocks, and less where all slots would take over 512 MiB."),
     honoured("zoffload.io_engine", kString, "\"auto\"", one_of("auto|uring|libaio|threads"),
              "How files are read and written; auto takes io_uring where it works, else libaio for "
              "direct files, else threads."),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/base/format.h"
 
@@ -15,16 +16,17 @@ constexpr uint32_t kStagingSlotsMin = 2;
 constexpr uint32_t kStagingSlots = 4;
 constexpr uint32_t kGradientSlots = 2;
 
-// Deals homes out so that after every subgroup each tier has its share: error diffusion, which also
-// spreads the resident ones evenly through the order. {1/2, 1/2} gives host nvme host nvme ...
+// Deals homes out so that after every subgroup each tier has its share of the elements: error
+// diffusion, which also spreads the resident ones evenly through the order. {1/2, 1/2} and equal
+// subgroups give host nvme host nvme ...
 class Dealer {
  public:
   explicit Dealer(const Placement& shares) : shares_{shares.hbm, shares.host, shares.nvme} {}
 
-  TierKind next() {
-    ++dealt_;
+  TierKind next(uint64_t numel) {
+    dealt_ += numel;
     size_t best = 0;
-    double owed_max = -1;
+    double owed_max = -std::numeric_limits<double>::infinity();
     for (size_t tier = 0; tier < kTierCount; ++tier) {
       if (shares_[tier] <= 0) continue;
       const double owed =
@@ -34,7 +36,7 @@ class Dealer {
         best = tier;
       }
     }
-    ++given_[best];
+    given_[best] += numel;
     return static_cast<TierKind>(best);
   }
 
@@ -77,15 +79,19 @@ uint64_t wanted_subgroup_numel(const std::vector<BucketSpec>& model, const PlanR
 }
 
 void place_homes(const PlanRequest& request, Plan& plan) {
-  Dealer params(request.params);
+  // Parameters that are updated are dealt apart from the others, so that updates and gathers both
+  // meet an even mixture.
+  Dealer trained_params(request.params);
+  Dealer frozen_params(request.params);
   Dealer states(request.optimizer);
   uint64_t update_bytes_max = 0;
   uint64_t piece_bytes_max = 0;
   for (const SubgroupLayout& subgroup : plan.layout.subgroups) {
     const BucketLayout& bucket = plan.layout.buckets[subgroup.bucket];
     SubgroupHomes homes;
-    homes.param = bucket.in_place ? TierKind::kInPlace : params.next();
-    homes.state = bucket.trainable ? states.next() : homes.param;
+    Dealer& params = bucket.trainable ? trained_params : frozen_params;
+    homes.param = bucket.in_place ? TierKind::kInPlace : params.next(subgroup.numel);
+    homes.state = bucket.trainable ? states.next(subgroup.numel) : homes.param;
     uint64_t update_bytes = 0;
     for (Role role : {Role::kParam, Role::kMaster, Role::kExpAvg, Role::kExpAvgSq}) {
       if (!has_role(bucket, role)) continue;
@@ -200,8 +206,7 @@ uint64_t value_bytes(const BucketLayout& bucket, Role role, uint64_t numel) {
 }
 
 uint64_t Plan::arena_bytes() const {
-  return home_bytes[static_cast<size_t>(TierKind::kHost)] + gradient_bytes + update.total_bytes() +
-         staging.total_bytes();
+  return home_bytes[static_cast<size_t>(TierKind::kHost)] + gradient_bytes + slot_bytes();
 }
 
 uint64_t Plan::device_bytes() const {
@@ -216,8 +221,11 @@ Result<Plan> make_plan(const std::vector<BucketSpec>& model, const PlanRequest& 
   // smaller ones only at the very end, since fewer than three stop reads, arithmetic and writes
   // from overlapping.
   Plan plan = try_plan(model, request, numel, false);
-  while (request.host_bytes != 0 && plan.arena_bytes() > request.host_bytes &&
-         numel > kSubgroupNumelMin) {
+  const auto too_large = [&request](const Plan& p) {
+    return (request.host_bytes != 0 && p.arena_bytes() > request.host_bytes) ||
+           (request.slot_bytes_max != 0 && p.slot_bytes() > request.slot_bytes_max);
+  };
+  while (too_large(plan) && numel > kSubgroupNumelMin) {
     numel = std::max(numel / 2 / kNormChunk * kNormChunk, kSubgroupNumelMin);
     plan = try_plan(model, request, numel, false);
   }
@@ -229,9 +237,8 @@ Result<Plan> make_plan(const std::vector<BucketSpec>& model, const PlanRequest& 
     return Status(Code::kOutOfMemory,
                   "host_bytes: " + format_bytes(plan.arena_bytes()) + " are needed (" +
                       format_bytes(homes) + " of homes, " + format_bytes(plan.gradient_bytes) +
-                      " of gradients, " +
-                      format_bytes(plan.update.total_bytes() + plan.staging.total_bytes()) +
-                      " of slots), " + format_bytes(request.host_bytes) + " are given, " +
+                      " of gradients, " + format_bytes(plan.slot_bytes()) + " of slots), " +
+                      format_bytes(request.host_bytes) + " are given, " +
                       std::to_string(plan.arena_bytes() - request.host_bytes) +
                       " bytes are missing: raise host_bytes, or move a larger share to nvme");
   }
@@ -261,6 +268,9 @@ std::string Plan::summary() const {
   text += "  gradients in host: " + format_bytes(gradient_bytes) + "\n";
   text += "  update slots " + slots(update) + ", staging slots " + slots(staging) +
           ", gradient slots " + slots(gradient) + "\n";
+  text +=
+      "  of that in pinned host memory, update and staging slots: " + format_bytes(slot_bytes()) +
+      "\n";
   text += "  pinned host memory in all: " + format_bytes(arena_bytes()) + "\n";
   return text;
 }

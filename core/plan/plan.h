@@ -25,6 +25,7 @@ struct PlanRequest {
   uint64_t subgroup_numel = 0;         // elements, at most; 0 is no limit
   uint32_t workers = 1;
   uint64_t in_flight_bytes = 0;  // what the drives keep in flight, and so the update slots too
+  uint64_t slot_bytes_max = 0;   // of Plan::slot_bytes(): smaller subgroups; 0 is no limit
   uint32_t prefetch = 2;         // buckets gathered ahead
   uint32_t micro_steps = 1;      // gradients of more than one are accumulated in fp32
   MomentSet moments = {};        // that the optimizer keeps
@@ -53,6 +54,9 @@ struct Plan {
   uint32_t prefetch = 0;
   uint32_t bucket_count_max = 0;  // most buckets gathered at once; 0 is no limit
 
+  // Memory on the way between tiers, in host memory. Of it the update slots are at most 3, one per
+  // worker and as many as hold what the drives keep in flight.
+  uint64_t slot_bytes() const { return update.total_bytes() + staging.total_bytes(); }
   uint64_t arena_bytes() const;   // pinned host memory: homes, gradients, slots
   uint64_t device_bytes() const;  // HBM homes and gradient slots
   std::string summary() const;    // a table for people

@@ -213,9 +213,10 @@ def test_nothing_may_be_given_twice():
 
 
 def test_plan_is_text_for_people():
-    text = str(Plan({"cpu": 1 << 20, "nvme": 3 << 20}, 5 << 20, 3 << 20, 2 << 20))
+    text = str(Plan({"cpu": 1 << 20, "nvme": 3 << 20}, 5 << 20, 3 << 20, 2 << 20, 1 << 20))
     assert "state on nvme: 3.00 MiB" in text
     assert "written to nvme per step: 2.00 MiB" in text
+    assert "host memory in all: 5.00 MiB, of that for staging: 1.00 MiB" in text
 
 
 def test_needs_no_torch():

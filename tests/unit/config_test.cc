@@ -59,7 +59,7 @@ TEST(Config, SmallestFileHasTheDocumentedDefaults) {
   EXPECT_EQ(config->eps, 1e-8);
   EXPECT_EQ(config->weight_decay, 0.0);
   EXPECT_EQ(config->sub_group_numel, 1'000'000'000u);
-  EXPECT_EQ(config->subgroup_bytes, 16u << 20);
+  EXPECT_EQ(config->subgroup_bytes, 0u);
   EXPECT_EQ(config->params, (Placement{1, 0, 0}));
   EXPECT_EQ(config->optimizer, (Placement{1, 0, 0}));
   EXPECT_EQ(config->state_format, StateFormat{});

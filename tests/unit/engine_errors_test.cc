@@ -53,7 +53,7 @@ TEST(EngineErrors, AnUpdateThatCannotStoreSticks) {
   ASSERT_TRUE(rig.run(rig[0].step(0, report)).ok());  // the norm is known; the stores come later
   const Status status = rig.run(rig[0].engine().settle());
   EXPECT_EQ(status.code(), Code::kOutOfSpace);
-  EXPECT_NE(status.message().find("update subgroup"), std::string::npos);
+  EXPECT_NE(status.message().find("step 1: update subgroup"), std::string::npos);
 }
 
 // Goal: state that could not be written whole makes the engine fail. Method: a full disk.

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "core/sim/trace.h"
 #include "tests/unit/engine_tasks.h"
 
 namespace zoffload {
@@ -97,6 +98,129 @@ TEST(EngineOrder, UpdatesFollowTheNextForward) {
   ASSERT_NE(second, std::string::npos) << text;
   EXPECT_LT(first, second);
   EXPECT_LT(second, text.find("of block1"));
+}
+
+// A model at level 1: buckets of one subgroup, all of whose weights and gradients are 1.
+struct InPlace {
+  explicit InPlace(uint32_t count)
+      : weights(count, std::vector<float>(kNormChunk, 1.0f)),
+        gradients(count, std::vector<float>(kNormChunk, 1.0f)) {
+    for (uint32_t b = 0; b < count; ++b) {
+      BucketSpec bucket;
+      bucket.name = "block" + std::to_string(b);
+      bucket.in_place = true;
+      bucket.params = {{"w", kNormChunk, 0, bytes_of(weights[b])}};
+      options.model.push_back(bucket);
+      presented.push_back({b, bytes_of(gradients[b])});
+    }
+    options.plan.params = kHost;
+    options.plan.optimizer = kNvme;
+    options.plan.subgroup_bytes = kNormChunk * 8;
+  }
+  bool updated(ParamId param) const { return weights[param].back() != 1.0f; }
+
+  std::vector<std::vector<float>> weights, gradients;
+  std::vector<Engine::InPlaceGradient> presented;
+  RigOptions options;
+};
+
+// Goal: who waits for some parameters waits for exactly these: it goes on while others are still on
+// their way, which are updated in the order that was asked for. Method: more buckets than slots, on
+// a disk, in the reverse order; the weights of the one waited for and of the last, and the engine's
+// counter.
+TEST(EngineOrder, SettlesTheParametersThatAreAskedFor) {
+  InPlace model(12);
+  Rig rig(model.options);
+  Engine& engine = rig[0].engine();
+  engine.set_update_order({11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0});
+  ASSERT_TRUE(engine.present(model.presented, false).ok());
+  StepReport report;
+  ASSERT_TRUE(rig.run(rig[0].step(0, report)).ok());
+  EXPECT_EQ(engine.stats().unsettled_count, 12u);
+  ASSERT_TRUE(rig.run(engine.settle_params({11, 10})).ok());
+  EXPECT_TRUE(model.updated(11) && model.updated(10));
+  EXPECT_FALSE(model.updated(0));
+  EXPECT_GT(engine.stats().unsettled_count, 0u);
+  EXPECT_LT(engine.stats().unsettled_count, 11u);
+  ASSERT_TRUE(rig.run(engine.settle_params({0})).ok());
+  EXPECT_TRUE(model.updated(0));
+  ASSERT_TRUE(rig.run(engine.settle()).ok());
+  EXPECT_EQ(engine.stats().unsettled_count, 0u);
+}
+
+// Goal: who waits for an update that failed is told, and in which step that was. Method: the disk
+// fails all writes of the second step.
+TEST(EngineOrder, WaitingForAFailedUpdateIsAnError) {
+  InPlace model(2);
+  Rig rig(model.options);
+  Engine& engine = rig[0].engine();
+  StepReport report;
+  for (int step = 0; step < 2; ++step) {
+    ASSERT_TRUE(rig.run(engine.settle_params({0, 1})).ok());
+    ASSERT_TRUE(engine.present(model.presented, false).ok());
+    if (step == 1) rig[0].disk().set_faults({.enospc = 1.0});
+    ASSERT_TRUE(rig.run(rig[0].step(0, report)).ok());
+  }
+  const Status status = rig.run(engine.settle_params({1}));
+  EXPECT_EQ(status.code(), Code::kOutOfSpace);
+  EXPECT_NE(status.message().find("step 2: update subgroup 0 of block"), std::string::npos);
+}
+
+// Goal: step() does not wait for the last gradients before it reads state, nor for the norm; the
+// arithmetic does. Method: a device from which gradients take long; in the trace, the first read
+// begins before the last copy of gradients ends, the first job of an update after it.
+TEST(EngineOrder, StateIsReadWhileGradientsAreReduced) {
+  Trace trace(100'000);
+  RigOptions options = options_for(3, DType::kFloat32, kNvme, kNvme);
+  options.device.latency_ns = 10'000'000;
+  options.trace = &trace;
+  Rig rig(options);
+  StepReport report;
+  uint64_t start = 0;
+  for (int step = 0; step < 2; ++step) {  // what was never stored is not read
+    start = rig.clock().now_ns();
+    for (BucketId b = 0; b < 3; ++b) ASSERT_TRUE(rig.run(rig[0].give(b, 1.0f, {2 * b})).ok());
+    ASSERT_TRUE(rig.run(rig[0].step(1.0, report)).ok());
+    if (step == 1) break;
+    ASSERT_TRUE(rig.run(rig[0].engine().settle()).ok());
+  }
+  const uint64_t decided = rig.clock().now_ns();
+  EXPECT_GT(rig[0].engine().stats().unsettled_count, 0u);  // step() returned, updates run on
+  ASSERT_TRUE(rig.run(rig[0].engine().settle()).ok());
+
+  uint64_t first_read = 0, last_gradient = 0, first_write = 0;
+  for (const std::string& line : trace.last_lines()) {
+    const uint64_t time = std::stoull(line);
+    if (time < start) continue;
+    const auto has = [&line](const char* text) { return line.find(text) != std::string::npos; };
+    if (has("disk start") && has(" read ") && first_read == 0) first_read = time;
+    if (has("disk start") && has(" write ") && first_write == 0) first_write = time;
+    if (has("device end")) last_gradient = time;
+  }
+  ASSERT_GT(first_read, 0u);
+  EXPECT_LT(first_read, last_gradient);
+  EXPECT_LE(last_gradient, decided);
+  EXPECT_LT(decided, first_write);
+}
+
+// Goal: a gather waits for the updates of its own bucket, which come first where the forward begins
+// with it. Method: hold the bucket that the last pass began with, right after a step; others are
+// still on their way.
+TEST(EngineOrder, AGatherWaitsForItsOwnBucket) {
+  RigOptions options = options_for(12, DType::kFloat32, kNvme, kNvme);
+  options.plan.prefetch = 0;
+  Rig rig(options);
+  for (BucketId b : {11u, 0u}) ASSERT_TRUE(rig.run(initialise(rig[0], b, 2.0f)).ok());
+  ASSERT_TRUE(rig.run(rig[0].pass({11, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10})).ok());
+  ASSERT_TRUE(rig.run(rig[0].drop_all()).ok());
+  rig[0].engine().begin_pass(1);
+  StepReport report;
+  for (BucketId b = 0; b < 12; ++b) ASSERT_TRUE(rig.run(rig[0].give(b, 1.0f, {2 * b})).ok());
+  ASSERT_TRUE(rig.run(rig[0].step(0, report)).ok());
+  ASSERT_TRUE(rig.run(rig[0].hold(11)).ok());
+  EXPECT_LT(rig[0].values<float>(22)[0], 1.95f);
+  EXPECT_GT(rig[0].engine().stats().unsettled_count, 12u);  // of 24 subgroups
+  EXPECT_TRUE(rig[0].let_go(11).ok());
 }
 
 // Goal: state written while its bucket is gathered ahead is the truth of the next gather. Method:

@@ -30,15 +30,17 @@ struct RigOptions {
   std::vector<BucketSpec> model;
   PlanRequest plan;
   uint64_t stall_timeout_ns = 1'000'000'000;
+  SimDeviceOptions device = {};
+  Trace* trace = nullptr;  // outlives the rig
 };
 
 // One rank. Members are destroyed from the last to the first.
 class RigRank {
  public:
   RigRank(const RigOptions& options, uint32_t rank, SimClock& clock, Communicator& communicator)
-      : device_(clock, SimDeviceOptions{}, 1, nullptr),
-        workers_(clock, SimWorkersOptions{}, 2, nullptr),
-        disk_(clock, SimDiskOptions{}, SimDiskFaults{}, 3, nullptr) {
+      : device_(clock, options.device, 1, options.trace),
+        workers_(clock, SimWorkersOptions{}, 2, options.trace),
+        disk_(clock, SimDiskOptions{}, SimDiskFaults{}, 3, options.trace) {
     PlanRequest request = options.plan;
     request.rank = rank;
     Plan plan = std::move(make_plan(options.model, request).value());

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/base/format.h"
+
 namespace zoffload {
 namespace {
 
@@ -175,6 +177,60 @@ TEST(Plan, DealsSharesEvenly) {
     }
     EXPECT_EQ(plan->homes[i].state, i % 2 == 0 ? TierKind::kHost : TierKind::kNvme) << i;
   }
+}
+
+// Goal: shares are of elements, not of subgroups. Method: buckets of a full and a small subgroup
+// each, which would put all large ones in one tier if they were counted.
+TEST(Plan, SharesAreOfElements) {
+  std::vector<BucketSpec> model;
+  for (int b = 0; b < 10; ++b) {
+    model.push_back(block(std::to_string(b), DType::kFloat32, 9 * kNormChunk));
+  }
+  PlanRequest request = request_for(kHost, {0, 0.5, 0.5});
+  request.subgroup_bytes = 8 * kNormChunk * 12;
+  const auto plan = make_plan(model, request);
+  ASSERT_TRUE(plan.ok());
+  ASSERT_EQ(plan->homes.size(), 20u);
+  EXPECT_EQ(home(*plan, TierKind::kNvme), 5 * 9 * kNormChunk * 8);
+}
+
+// Goal: parameters that are updated and those that are not are dealt apart. Method: frozen and
+// trained buckets in turn, by halves.
+TEST(Plan, FrozenParametersAreDealtApart) {
+  std::vector<BucketSpec> model;
+  for (int b = 0; b < 8; ++b) {
+    model.push_back(block(std::to_string(b), DType::kFloat32, kNormChunk, b % 2 == 0));
+  }
+  const auto plan = make_plan(model, request_for({0, 0.5, 0.5}, kHost));
+  ASSERT_TRUE(plan.ok());
+  for (size_t i = 0; i < 8; ++i) {
+    const TierKind expected = i / 2 % 2 == 0 ? TierKind::kHost : TierKind::kNvme;
+    EXPECT_EQ(plan->homes[i].param, expected) << i;
+  }
+}
+
+// Goal: the slots keep a limit of their own, by smaller subgroups; the update slots are 3, one for
+// each worker and what the drives keep in flight. Method: more workers than the limit has room for
+// at the asked size; a limit that is just met changes nothing.
+TEST(Plan, SlotsKeepTheirLimit) {
+  const std::vector<BucketSpec> model = {block("a", DType::kBFloat16, 4096 * kNormChunk)};
+  PlanRequest request = request_for(kNvme, kNvme);
+  request.subgroup_bytes = 256 * kNormChunk * 12;
+  request.workers = 30;
+  request.in_flight_bytes = 10 * 256 * kNormChunk * 14;
+  const auto free = make_plan(model, request);
+  ASSERT_TRUE(free.ok());
+  EXPECT_EQ(free->update.count, 3 + 30 + 10u);
+  EXPECT_EQ(free->slot_bytes(), free->update.total_bytes() + free->staging.total_bytes());
+  EXPECT_NE(free->summary().find("update and staging slots: " + format_bytes(free->slot_bytes())),
+            std::string::npos);
+  request.slot_bytes_max = free->slot_bytes();
+  EXPECT_EQ(make_plan(model, request)->layout.subgroup_numel, 256 * kNormChunk);
+  request.slot_bytes_max = free->slot_bytes() - 1;
+  const auto limited = make_plan(model, request);
+  EXPECT_LE(limited->slot_bytes(), request.slot_bytes_max);
+  EXPECT_EQ(limited->layout.subgroup_numel, 128 * kNormChunk);
+  EXPECT_EQ(limited->update.count, 3 + 30 + 20u);
 }
 
 // Goal: what is not trained has no share of the optimizer state. Method: a frozen bucket between
