@@ -27,7 +27,7 @@ ARROWS = {
     **{adapter: {adapter, PORTS, BASE} for adapter in ADAPTERS},
 }
 # The composition root, the files of core/ outside its folders.
-ROOT_NAMES = ("open", "open_storage", "measure_path")
+ROOT_NAMES = ("open", "open_storage", "measure_path", "path_settings")
 ROOT_FILES = tuple(f"core/{name}.{suffix}" for name in ROOT_NAMES for suffix in ("h", "cc"))
 FOLDERS = (*ARROWS, *PROGRAMS)
 
