@@ -20,7 +20,7 @@
 namespace zoffload::bench {
 namespace {
 
-constexpr const char* kFormats[] = {"fp32", "split", "bf16", "split+bf16", "int8"};
+constexpr const char* kOptimizers[] = {"adamw", "adam", "sgd", "momentum_sgd", "lion", "adagrad"};
 // Beside "auto", which leaves the choice to the kernels, and "scalar", the oracle.
 constexpr const char* kLevels[] = {"avx2",    "avx3", "avx3_dl",          "avx3_zen4", "avx3_spr",
                                    "avx10_2", "neon", "neon_without_aes", "neon_bf16", "emu128"};
@@ -42,10 +42,12 @@ zoffload::Result<std::string> one_of(const List& names, std::string_view text) {
   return Status(Code::kInvalidArgument, "'" + std::string(text) + "' is none of " + all);
 }
 
-zoffload::Result<std::string> parse_format(std::string_view text) { return one_of(kFormats, text); }
+zoffload::Result<std::vector<StateFormat>> parse_formats(std::string_view text) {
+  return parse_list<StateFormat>(text, state_format_named);
+}
 
 zoffload::Result<std::string> parse_optimizer(std::string_view text) {
-  return one_of(std::initializer_list<const char*>{"adamw", "adam"}, text);
+  return one_of(kOptimizers, text);
 }
 
 zoffload::Result<std::vector<DType>> parse_dtypes(std::string_view text) {
@@ -64,6 +66,7 @@ zoffload::Result<std::vector<std::string>> parse_levels(std::string_view text) {
 
 // One combination of the sweep, and what was measured of it.
 struct Candidate {
+  StateFormat format = {};
   DType dtype = DType::kFloat32;
   uint32_t threads = 1;
   std::string level;   // as asked for
@@ -86,6 +89,8 @@ class AdamCommand final : public Command {
            "  zoffload-bench adam\n"
            "How it scales with threads, for bf16 and fp32 models.\n"
            "  zoffload-bench adam --threads 1,2,4,8 --dtype bf16,fp32\n"
+           "What compact state saves.\n"
+           "  zoffload-bench adam --format fp32,split,bf16,split+bf16,int8\n"
            "What the vectors bring: the best ones, AVX2, and one element at a time.\n"
            "  zoffload-bench adam --threads 1 --numel 16Mi --simd auto,avx2,scalar\n";
   }
@@ -96,14 +101,15 @@ class AdamCommand final : public Command {
 
  private:
   zoffload::Result<std::vector<Candidate>> make_candidates();
-  zoffload::Result<bool> measure_dtype(DType dtype, std::vector<Candidate*> candidates,
-                                       Context& context);
+  UpdateSetup setup_of(DType dtype, StateFormat format) const;
+  zoffload::Result<bool> measure_all(const UpdateSetup& setup, std::vector<Candidate*> candidates,
+                                     Context& context);
   Status measure(Candidate& candidate, UpdateRig& rig, Workers& workers, uint32_t repeat,
                  const Stopped& stopped);
   void report(std::vector<Candidate>& candidates, bool complete, Document& document) const;
 
   uint64_t numel_ = uint64_t{64} << 20;
-  std::string format_ = "fp32";
+  std::vector<StateFormat> formats_ = {StateFormat()};
   std::string optimizer_name_ = "adamw";
   std::vector<DType> dtypes_ = {DType::kBFloat16};
   std::vector<uint32_t> threads_ = {core_count()};
@@ -118,13 +124,13 @@ void AdamCommand::add_options(CLI::App& app, Options& options) {
   add_parsed(app, "--numel", numel_, parse_numel, "N", format_numel(numel_),
              "parameters, such as 64Mi, 350M or 7B; 16 bytes of memory each")
       .group(group);
-  add_parsed(app, "--format", format_, parse_format, "fp32|split|bf16|split+bf16|int8", format_,
-             "of the optimizer's state")
+  add_parsed(app, "--format", formats_, parse_formats, "fp32|split|bf16|int8|split+bf16|split+int8",
+             "fp32", "of the optimizer's state")
       .group(group);
   add_parsed(app, "--dtype", dtypes_, parse_dtypes, "bf16|fp32", "bf16", "of weights and gradients")
       .group(group);
-  add_parsed(app, "--optimizer", optimizer_name_, parse_optimizer, "adamw|adam", optimizer_name_,
-             "the arithmetic")
+  add_parsed(app, "--optimizer", optimizer_name_, parse_optimizer,
+             "adamw|adam|sgd|momentum_sgd|lion|adagrad", optimizer_name_, "the arithmetic")
       .group(group);
   add_counts(app, "--threads", threads_, "CPU workers").group(group);
   add_parsed(app, "--simd", levels_, parse_levels, "auto|scalar|LEVEL", "auto",
@@ -151,11 +157,14 @@ zoffload::Result<std::vector<Candidate>> AdamCommand::make_candidates() {
       for (const std::string& target : here) names += " " + lower(target);
       return Status(Code::kUnsupported, "--simd: " + level + " is not there; here are:" + names);
     }
-    for (const DType dtype : dtypes_) {
-      for (const uint32_t threads : threads_) {
-        candidate.dtype = dtype;
-        candidate.threads = threads;
-        candidates.push_back(candidate);
+    for (const StateFormat format : formats_) {
+      for (const DType dtype : dtypes_) {
+        for (const uint32_t threads : threads_) {
+          candidate.format = format;
+          candidate.dtype = dtype;
+          candidate.threads = threads;
+          candidates.push_back(candidate);
+        }
       }
     }
   }
@@ -194,7 +203,8 @@ Status AdamCommand::measure(Candidate& candidate, UpdateRig& rig, Workers& worke
     if (is_update) cpu_seconds += pass.time.cpu_seconds;
   }
   if (update.seconds == 0 || bound.seconds == 0) return Status();  // stopped
-  const auto bytes = static_cast<double>(update_stream_bytes(candidate.dtype));
+  const double bytes =
+      update_stream_bytes(candidate.dtype, candidate.format, candidate.optimizer->moments());
   candidate.result.bytes += static_cast<uint64_t>(update.numel * bytes);
   candidate.result.seconds += update.seconds;
   candidate.result.cpu_seconds += cpu_seconds;
@@ -205,11 +215,19 @@ Status AdamCommand::measure(Candidate& candidate, UpdateRig& rig, Workers& worke
   return Status();
 }
 
-zoffload::Result<bool> AdamCommand::measure_dtype(DType dtype, std::vector<Candidate*> candidates,
-                                                  Context& context) {
+UpdateSetup AdamCommand::setup_of(DType dtype, StateFormat format) const {
   UpdateSetup setup;
   setup.numel = numel_;
   setup.dtype = dtype;
+  setup.format = format;
+  setup.moments = optimizer_->moments();
+  return setup;
+}
+
+// All candidates of one rig, whose memory they share.
+zoffload::Result<bool> AdamCommand::measure_all(const UpdateSetup& setup,
+                                                std::vector<Candidate*> candidates,
+                                                Context& context) {
   ZO_ASSIGN_OR_RETURN(const auto rig, UpdateRig::open(setup));
   std::map<uint32_t, std::unique_ptr<TbbWorkers>> workers;
   for (const Candidate* candidate : candidates) {
@@ -220,8 +238,10 @@ zoffload::Result<bool> AdamCommand::measure_dtype(DType dtype, std::vector<Candi
     Candidate& candidate = *candidates[i];
     return measure(candidate, *rig, *workers.at(candidate.threads), repeat, stopped_by(context));
   };
-  return run_rounds(candidates.size(), runs_.repeats, context,
-                    std::string("adam ") + dtype_name(dtype), measure_one);
+  return run_rounds(
+      candidates.size(), runs_.repeats, context,
+      "adam " + std::string(state_format_name(setup.format)) + " " + dtype_name(setup.dtype),
+      measure_one);
 }
 
 void AdamCommand::report(std::vector<Candidate>& candidates, bool complete,
@@ -230,15 +250,17 @@ void AdamCommand::report(std::vector<Candidate>& candidates, bool complete,
   for (Candidate& candidate : candidates) {
     bench::Result& result = candidate.result;
     if (result.bandwidth.empty()) continue;
-    result.name = "adam." + format_;
+    const std::string format(state_format_name(candidate.format));
+    result.name = "adam." + format;
     result.params = {{"optimizer", optimizer_name_},
-                     {"format", format_},
+                     {"format", format},
                      {"dtype", dtype_name(candidate.dtype)},
                      {"numel", numel_},
                      {"threads", candidate.threads},
                      {"simd", candidate.target.empty() ? "scalar" : lower(candidate.target)}};
     result.details = {{"numel_per_s", candidate.numel_per_s.median()},
-                      {"bytes_per_parameter", update_stream_bytes(candidate.dtype)},
+                      {"bytes_per_parameter", update_stream_bytes(candidate.dtype, candidate.format,
+                                                                  candidate.optimizer->moments())},
                       {"memory_bound_bytes_per_s", candidate.bound_bytes_per_s.median()},
                       {"share_of_bound", candidate.share_of_bound.median()}};
     result.interrupted = !complete;
@@ -255,28 +277,31 @@ void AdamCommand::report(std::vector<Candidate>& candidates, bool complete,
 }
 
 zoffload::Result<ExitCode> AdamCommand::run(Context& context) {
-  if (format_ != "fp32") {
-    return Status(Code::kUnsupported,
-                  "--format " + format_ + ": it comes later; this version has fp32");
-  }
   ZO_TRY(check_threads(*std::max_element(threads_.begin(), threads_.end())));
   ZO_ASSIGN_OR_RETURN(std::vector<Candidate> candidates, make_candidates());
-  UpdateSetup setup;
-  setup.numel = numel_;
-  ZO_TRY(check_memory(UpdateRig::memory_bytes(setup), "--numel " + format_numel(numel_),
-                      "give a smaller --numel"));
+  uint64_t memory_bytes = 0;
+  for (const Candidate& candidate : candidates) {
+    const UpdateSetup setup = setup_of(candidate.dtype, candidate.format);
+    memory_bytes = std::max(memory_bytes, UpdateRig::memory_bytes(setup));
+  }
+  ZO_TRY(check_memory(memory_bytes, "--numel " + format_numel(numel_), "give a smaller --numel"));
   if (context.options().dry_run) {
     context.plan("would measure " + std::to_string(candidates.size()) + " combinations");
     return ExitCode::kDone;
   }
   bool complete = true;
   Status error;
-  for (const DType dtype : dtypes_) {
-    std::vector<Candidate*> of_dtype;
+  std::vector<UpdateSetup> setups;
+  for (const StateFormat format : formats_) {
+    for (const DType dtype : dtypes_) setups.push_back(setup_of(dtype, format));
+  }
+  for (const UpdateSetup& setup : setups) {
+    std::vector<Candidate*> sharing;
     for (Candidate& candidate : candidates) {
-      if (candidate.dtype == dtype) of_dtype.push_back(&candidate);
+      const bool same = candidate.dtype == setup.dtype && candidate.format == setup.format;
+      if (same) sharing.push_back(&candidate);
     }
-    const auto whole = measure_dtype(dtype, of_dtype, context);
+    const auto whole = measure_all(setup, sharing, context);
     if (!whole.ok()) error = whole.status();
     complete = complete && whole.ok() && *whole;
     if (!complete) break;

@@ -74,6 +74,7 @@ class PipelineCommand final : public Command {
   std::string profile_file_;
   Placement placement_{0, 0, 1};
   DType dtype_ = DType::kBFloat16;
+  StateFormat format_ = {};
   uint64_t host_bytes_ = 0;
   uint64_t subgroup_bytes_ = PlanRequest{}.subgroup_bytes;
   uint32_t threads_ = core_count();
@@ -100,6 +101,9 @@ void PipelineCommand::add_options(CLI::App& app, Options& options) {
       .group(model);
   add_parsed(app, "--dtype", dtype_, parse_dtype, "bf16|fp32", dtype_name(dtype_),
              "of weights and gradients")
+      .group(model);
+  add_parsed(app, "--format", format_, state_format_named,
+             "fp32|split|bf16|int8|split+bf16|split+int8", "fp32", "of the optimizer's state")
       .group(model);
   const std::string group = "Engine";
   add_path_option(app, options);
@@ -172,6 +176,7 @@ zoffload::Result<PipelineSetup> PipelineCommand::make_setup(const Context& conte
                         "give a smaller one"));
   }
   setup.dtype = dtype_;
+  setup.format = format_;
   setup.request.plan.params.host = 1;  // in place: nothing is placed there
   setup.request.plan.optimizer = placement_;
   setup.request.plan.host_bytes = host_bytes_;
@@ -241,7 +246,7 @@ bench::Result bound_result(const Bound& bound, const PipelineSetup& setup) {
   } else if (result.name == "bound.cpu") {
     result.params = {{"dtype", dtype_name(setup.dtype)}, {"threads", request.threads}};
     result.details["numel_per_s"] = bound.rate.median();
-    const auto bytes = static_cast<double>(update_stream_bytes(setup.dtype));
+    const double bytes = update_stream_bytes(setup.dtype, setup.format, MomentSet());
     for (double& rate : result.bandwidth.values) rate *= bytes;  // of memory traffic
   } else {
     result.params = {{"way", "both"}};
@@ -270,12 +275,15 @@ bench::Result step_result(const PipelineFigures& figures, const PipelineRun& run
   const StepSample& step = figures.last;
   const size_t nvme = static_cast<size_t>(TierKind::kNvme);
   const uint64_t nvme_bytes = step.loaded_bytes[nvme] + step.stored_bytes[nvme];
-  const uint64_t memory_bytes = run.numel() * update_stream_bytes(setup.dtype);
+  const auto memory_bytes =
+      static_cast<uint64_t>(static_cast<double>(run.numel()) *
+                            update_stream_bytes(setup.dtype, setup.format, MomentSet()));
   const uint64_t bytes = nvme_bytes > 0 ? nvme_bytes : memory_bytes;
   bench::Result result;
   result.name = "pipeline";
   result.params = {{"numel", run.numel()},
                    {"dtype", dtype_name(setup.dtype)},
+                   {"format", state_format_name(setup.format)},
                    {"optimizer_tier", format_placement(request.plan.optimizer)},
                    {"path", request.nvme_paths},
                    {"host_limit_bytes", request.plan.host_bytes},

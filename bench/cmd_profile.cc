@@ -244,7 +244,7 @@ zoffload::Result<bool> ProfileCommand::profile_updates(DType dtype, Profile& pro
       time.seconds += pass.time.seconds;
       time.cpu_seconds += pass.time.cpu_seconds;
     } while (time.seconds < runtime_s(context.options()) && context.stop() == Stop::kNone);
-    const double bytes = numel * static_cast<double>(update_stream_bytes(dtype));
+    const double bytes = numel * update_stream_bytes(dtype, StateFormat(), MomentSet());
     rates[i].values.push_back(numel / time.seconds);
     results[i].bandwidth.values.push_back(bytes / time.seconds);
     results[i].bytes += static_cast<uint64_t>(bytes);

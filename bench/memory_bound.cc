@@ -1,7 +1,9 @@
 #include "bench/memory_bound.h"
 
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "cuda/host_device.h"
@@ -9,41 +11,66 @@
 namespace zoffload::bench {
 namespace {
 
+namespace hn = hwy::HWY_NAMESPACE;
+
 constexpr uint64_t kCopyBytes = uint64_t{4} << 20;  // of one job: like a subgroup's single stream
 
-// Zero, which the compiler does not know: the gradient has to be read, and nothing changes.
-volatile uint32_t no_bits = 0;
+// Elements of one look at all streams, as the update's tiles.
+constexpr size_t kTileNumel = 512;
+// As the update: shorter weights stay in the cache.
+constexpr size_t kPastCacheBytesMin = size_t{64} << 10;
 
-float with_bits(float value, uint32_t bits) {
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(value) ^ bits);
+// Zero, which the compiler does not know: what is read has to be read, and nothing changes.
+volatile uint8_t no_bits = 0;
+
+using Bytes = hn::ScalableTag<uint8_t>;
+using Vector = hn::Vec<Bytes>;
+
+Vector load(Bytes d, const std::byte* at) {
+  return hn::LoadU(d, reinterpret_cast<const uint8_t*>(at));
 }
 
-uint32_t bits_of(float value) { return std::bit_cast<uint32_t>(value); }
-uint32_t bits_of(uint16_t value) { return value; }
+// The part of a stream that belongs to the tile [begin, begin + numel) of `whole` elements.
+template <typename Byte>
+std::span<Byte> part(std::span<Byte> stream, size_t begin, size_t numel, size_t whole) {
+  return stream.subspan(stream.size() * begin / whole, stream.size() * numel / whole);
+}
 
-template <typename Grad>
-void stream(const UpdateView& view, std::span<const Grad> grads) {
-  const size_t numel = view.master.size();
-  float* __restrict master = view.master.data();
-  float* __restrict exp_avg = elements<float>(view.exp_avg.values).data();
-  float* __restrict exp_avg_sq = elements<float>(view.exp_avg_sq.values).data();
-  uint16_t* __restrict param = view.param.data();
-  const Grad* __restrict grad = grads.data();
-  const uint32_t mask = no_bits;
-  const auto touch = [=](size_t i) {
-    const uint32_t bits = bits_of(grad[i]) & mask;
-    master[i] = with_bits(master[i], bits);
-    exp_avg[i] = with_bits(exp_avg[i], bits);
-    exp_avg_sq[i] = with_bits(exp_avg_sq[i], bits);
-  };
-  if (view.param.empty()) {
-    for (size_t i = 0; i < numel; ++i) touch(i);
-    return;
+void rewrite(HostSpan bytes, Vector change) {
+  const Bytes d;
+  const size_t step = hn::Lanes(d);
+  size_t i = 0;
+  for (; i + step <= bytes.size(); i += step) {
+    hn::StoreU(hn::Xor(load(d, bytes.data() + i), change), d,
+               reinterpret_cast<uint8_t*>(bytes.data()) + i);
   }
-  for (size_t i = 0; i < numel; ++i) {
-    touch(i);
-    param[i] = static_cast<uint16_t>(bits_of(master[i]) >> 16);
+  const auto last = static_cast<std::byte>(hn::GetLane(change));
+  for (; i < bytes.size(); ++i) bytes[i] ^= last;
+}
+
+Vector read(ConstHostSpan bytes, Vector seen) {
+  const Bytes d;
+  const size_t step = hn::Lanes(d);
+  for (size_t i = 0; i + step <= bytes.size(); i += step) {
+    seen = hn::Or(seen, load(d, bytes.data() + i));
   }
+  return seen;
+}
+
+void write(HostSpan bytes, Vector value, bool past_cache) {
+  const Bytes d;
+  const size_t step = hn::Lanes(d);
+  const bool aligned = reinterpret_cast<uintptr_t>(bytes.data()) % step == 0;
+  auto* const to = reinterpret_cast<uint8_t*>(bytes.data());
+  size_t i = 0;
+  for (; i + step <= bytes.size(); i += step) {
+    if (past_cache && aligned) {
+      hn::Stream(value, d, to + i);
+    } else {
+      hn::StoreU(value, d, to + i);
+    }
+  }
+  std::memset(to + i, 0, bytes.size() - i);
 }
 
 class CopyJob final : public Job {
@@ -59,18 +86,35 @@ class CopyJob final : public Job {
 }  // namespace
 
 void stream_like_update(const UpdateView& view) {
-  if (view.grad_dtype == DType::kFloat32) {
-    stream(view, elements<float>(view.grad));
-  } else {
-    stream(view, elements<uint16_t>(view.grad));
+  const Bytes d;
+  const size_t whole = view.numel();
+  const Vector mask = hn::Set(d, no_bits);
+  const bool split = !view.residual.empty();
+  const HostSpan param = std::as_writable_bytes(view.param);
+  const bool past_cache = !split && param.size() >= kPastCacheBytesMin;
+  const HostSpan kept[] = {std::as_writable_bytes(view.master),
+                           std::as_writable_bytes(view.residual),
+                           view.exp_avg.values,
+                           view.exp_avg_sq.values,
+                           std::as_writable_bytes(view.exp_avg.scales),
+                           std::as_writable_bytes(view.exp_avg_sq.scales),
+                           split ? param : HostSpan()};
+  for (size_t begin = 0; begin < whole; begin += kTileNumel) {
+    const size_t numel = std::min(kTileNumel, whole - begin);
+    Vector change = hn::And(read(part(view.grad, begin, numel, whole), mask), mask);
+    for (const HostSpan stream : kept) rewrite(part(stream, begin, numel, whole), change);
+    if (!split) write(part(param, begin, numel, whole), change, past_cache);
   }
+  if (past_cache) hwy::FlushStream();
 }
 
-uint64_t update_stream_bytes(DType dtype) {
-  const uint64_t state = 3 * sizeof(float);  // master and two moments
-  const uint64_t grad = dtype_bytes(dtype);
-  const uint64_t param = dtype == DType::kFloat32 ? 0 : dtype_bytes(dtype);  // fp32: the master
-  return grad + state + state + param;
+double update_stream_bytes(DType dtype, StateFormat format, MomentSet moments) {
+  const bool split = dtype != DType::kFloat32 && format.master == MasterFormat::kSplit;
+  const double moment =
+      static_cast<double>(moment_bytes(format.moments, kMomentBlock)) / kMomentBlock;
+  const double kept = (split ? 2 + 2 : 4) + moment * moments.exp_avg + moment * moments.exp_avg_sq;
+  const bool written_only = dtype != DType::kFloat32 && !split;
+  return static_cast<double>(dtype_bytes(dtype)) + 2 * kept + (written_only ? 2 : 0);
 }
 
 zoffload::Result<Samples> measure_memory_copy(uint64_t bytes, uint32_t repeats, Workers& workers,

@@ -10,13 +10,14 @@
 
 namespace zoffload::bench {
 
-// Reads and writes all that an update of `view` reads and writes, in one pass over its elements.
-// The master and the moments keep their bits; `param`, which an update only writes, gets the upper
-// half of the master.
+// Reads and writes all that an update of `view` reads and writes, in one pass over its elements, in
+// whatever format. The state keeps its bits; weights that an update only writes become zero, past
+// the cache where the update goes past it.
 void stream_like_update(const UpdateView& view);
 
-// The bytes of those streams for one element, reads and writes added up: 28 for both dtypes.
-uint64_t update_stream_bytes(DType dtype);
+// The bytes of those streams for an element, reads and writes added up: 28 for fp32 state of Adam,
+// whatever the weights are.
+double update_stream_bytes(DType dtype, StateFormat format, MomentSet moments);
 
 // A copy of `bytes` on `workers`, a sample per repeat: bytes read and bytes written per second.
 zoffload::Result<Samples> measure_memory_copy(uint64_t bytes, uint32_t repeats, Workers& workers,

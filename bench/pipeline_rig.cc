@@ -34,7 +34,7 @@ Task<Status> read_stats(Engine& engine, std::shared_ptr<EngineStats> stats) {
 
 }  // namespace
 
-std::vector<BucketSpec> buckets_of(const ModelShape& shape, DType dtype) {
+std::vector<BucketSpec> buckets_of(const ModelShape& shape, DType dtype, StateFormat format) {
   std::vector<BucketSpec> buckets;
   uint64_t filled = 0;
   for (const auto& [name, numel] : shape.params) {
@@ -42,6 +42,7 @@ std::vector<BucketSpec> buckets_of(const ModelShape& shape, DType dtype) {
       BucketSpec bucket;
       bucket.name = "bucket " + std::to_string(buckets.size());
       bucket.dtype = dtype;
+      bucket.format = format;
       bucket.in_place = true;
       buckets.push_back(std::move(bucket));
       filled = 0;
@@ -64,9 +65,9 @@ uint64_t UserModel::memory_bytes(const ModelShape& shape, DType dtype) {
 }
 
 zoffload::Result<std::unique_ptr<UserModel>> UserModel::make(const ModelShape& shape, DType dtype,
-                                                             uint64_t seed) {
+                                                             StateFormat format, uint64_t seed) {
   auto model = std::make_unique<UserModel>();
-  model->buckets_ = buckets_of(shape, dtype);
+  model->buckets_ = buckets_of(shape, dtype, format);
   ZO_ASSIGN_OR_RETURN(HostSpan rest, model->memory_.allocate_pinned(memory_bytes(shape, dtype)));
   const auto take = [&rest, dtype](uint64_t numel) {
     const HostSpan part = rest.first(numel * dtype_bytes(dtype));

@@ -17,7 +17,7 @@ namespace zoffload::bench {
 class UserModel {
  public:
   static zoffload::Result<std::unique_ptr<UserModel>> make(const ModelShape& shape, DType dtype,
-                                                           uint64_t seed);
+                                                           StateFormat format, uint64_t seed);
   static uint64_t memory_bytes(const ModelShape& shape, DType dtype);
 
   const std::vector<BucketSpec>& buckets() const { return buckets_; }
@@ -32,7 +32,7 @@ class UserModel {
 };
 
 // The buckets of a shape, before there is memory for it: what a plan needs.
-std::vector<BucketSpec> buckets_of(const ModelShape& shape, DType dtype);
+std::vector<BucketSpec> buckets_of(const ModelShape& shape, DType dtype, StateFormat format);
 
 // What a run of this request will take and write, known before anything is opened.
 struct PipelineCost {

@@ -31,7 +31,7 @@ zoffload::Result<std::unique_ptr<PipelineRun>> PipelineRun::plan(const PipelineS
                                                                  Context& context) {
   std::unique_ptr<PipelineRun> run(new PipelineRun(setup, context));
   OpenRequest request = setup.request;
-  request.model = buckets_of(setup.shape, setup.dtype);
+  request.model = buckets_of(setup.shape, setup.dtype, setup.format);
   ZO_ASSIGN_OR_RETURN(run->cost_, cost_of(request));
   ZO_TRY(run->check_memory_for_all());
   if (run->cost_.step_bytes > 0) ZO_TRY(StorageRig::check(run->storage_setup()));
@@ -42,6 +42,7 @@ UpdateSetup PipelineRun::update_setup() const {
   UpdateSetup update;
   update.numel = std::min(numel(), kBoundNumelMax);
   update.dtype = setup_.dtype;
+  update.format = setup_.format;
   update.subgroup_bytes = setup_.request.plan.subgroup_bytes;
   return update;
 }
@@ -85,7 +86,7 @@ uint64_t PipelineRun::planned_write_bytes() const {
 }
 
 zoffload::Result<bool> PipelineRun::open() {
-  ZO_ASSIGN_OR_RETURN(model_, UserModel::make(setup_.shape, setup_.dtype, 1));
+  ZO_ASSIGN_OR_RETURN(model_, UserModel::make(setup_.shape, setup_.dtype, setup_.format, 1));
   for (const bool checksums : setup_.checksums) {
     if (stopped() || !may_write(cost_.file_bytes + cost_.prepare_bytes)) return false;
     context_.progress().begin("writing the swap files", 0);
@@ -182,7 +183,8 @@ Status PipelineRun::measure_cpu(double seconds) {
     sum.cpu_seconds += pass.time.cpu_seconds;
   }
   cpu_.rate.values.push_back(numel / sum.seconds);
-  cpu_.bytes += static_cast<uint64_t>(numel) * update_stream_bytes(setup_.dtype);
+  cpu_.bytes +=
+      static_cast<uint64_t>(numel * update_stream_bytes(setup_.dtype, setup_.format, MomentSet()));
   cpu_.seconds += sum.seconds;
   cpu_.cpu_seconds += sum.cpu_seconds;
   return Status();

@@ -19,6 +19,7 @@ namespace zoffload::bench {
 struct PipelineSetup {
   ModelShape shape;
   DType dtype = DType::kBFloat16;
+  StateFormat format = {};
   OpenRequest request;                   // without the model
   IoEngine engine = IoEngine::kAuto;     // request.io_engine as the storage rig takes it
   std::vector<bool> checksums = {true};  // an engine for each

@@ -12,8 +12,6 @@
 namespace zoffload::bench {
 namespace {
 
-constexpr uint64_t kStateBytesPerElement = 12;
-
 class OptimizerJob final : public Job {
  public:
   OptimizerJob(const Optimizer& optimizer, const UpdateView& view, uint64_t step)
@@ -47,9 +45,22 @@ float small_float(uint64_t random) {
   return (static_cast<float>(random >> 40) - static_cast<float>(1 << 23)) * 0x1p-26f;
 }
 
-uint64_t subgroup_numel(uint64_t subgroup_bytes) {
-  const uint64_t wanted = subgroup_bytes / kStateBytesPerElement / kNormChunk * kNormChunk;
-  return std::max(wanted, kNormChunk);
+bool is_split(const UpdateSetup& setup) {
+  return setup.dtype != DType::kFloat32 && setup.format.master == MasterFormat::kSplit;
+}
+
+uint64_t moments_bytes(const UpdateSetup& setup, uint64_t numel) {
+  const uint64_t count = uint64_t{setup.moments.exp_avg} + uint64_t{setup.moments.exp_avg_sq};
+  return count * moment_bytes(setup.format.moments, round_up(numel, kMomentBlock));
+}
+
+uint64_t master_bytes(const UpdateSetup& setup, uint64_t numel) {
+  return numel * (is_split(setup) ? sizeof(uint16_t) : sizeof(float));
+}
+
+uint64_t subgroup_numel(const UpdateSetup& setup) {
+  const uint64_t chunk_bytes = master_bytes(setup, kNormChunk) + moments_bytes(setup, kNormChunk);
+  return std::max<uint64_t>(setup.subgroup_bytes / chunk_bytes, 1) * kNormChunk;
 }
 
 // Hands out consecutive page-aligned parts of one piece of memory.
@@ -89,9 +100,10 @@ Status check_memory(uint64_t bytes, const std::string& what, const std::string& 
 
 uint64_t UpdateRig::memory_bytes(const UpdateSetup& setup) {
   const uint64_t param = setup.dtype == DType::kFloat32 ? 0 : dtype_bytes(setup.dtype);
-  const uint64_t per_element = kStateBytesPerElement + dtype_bytes(setup.dtype) + param;
-  const uint64_t subgroups = ceil_div(setup.numel, subgroup_numel(setup.subgroup_bytes));
-  return setup.numel * per_element + subgroups * 5 * kPageBytes;  // each array begins a page
+  const uint64_t subgroups = ceil_div(setup.numel, subgroup_numel(setup));
+  return master_bytes(setup, setup.numel) + moments_bytes(setup, setup.numel) +
+         setup.numel * (dtype_bytes(setup.dtype) + param) +
+         subgroups * 8 * kPageBytes;  // each array begins a page
 }
 
 zoffload::Result<std::unique_ptr<UpdateRig>> UpdateRig::open(const UpdateSetup& setup) {
@@ -102,18 +114,37 @@ zoffload::Result<std::unique_ptr<UpdateRig>> UpdateRig::open(const UpdateSetup& 
   std::unique_ptr<UpdateRig> rig(new UpdateRig());
   ZO_ASSIGN_OR_RETURN(const HostSpan memory, rig->memory_.allocate_pinned(memory_bytes(setup)));
   Carver carver(memory);
-  const uint64_t numel_max = subgroup_numel(setup.subgroup_bytes);
+  const uint64_t numel_max = subgroup_numel(setup);
+  const auto take_moment = [&carver, &setup](uint64_t numel) {
+    const bool scaled = setup.format.moments == MomentFormat::kInt8;
+    const uint64_t padded = round_up(numel, kMomentBlock);
+    const uint64_t scales = scaled ? padded / kMomentBlock : 0;
+    const HostSpan all = carver.take(moment_bytes(setup.format.moments, padded));
+    const uint64_t value_bytes = (all.size() - scales * sizeof(float)) / padded;
+    return MomentView(all.first(numel * value_bytes),
+                      elements<float>(all.last(scales * sizeof(float))));
+  };
   for (uint64_t begin = 0; begin < setup.numel; begin += numel_max) {
     const uint64_t numel = std::min(numel_max, setup.numel - begin);
     UpdateView view;
-    view.master = elements<float>(carver.take(numel * sizeof(float)));
-    view.exp_avg = elements<float>(carver.take(numel * sizeof(float)));
-    view.exp_avg_sq = elements<float>(carver.take(numel * sizeof(float)));
+    const HostSpan master = carver.take(master_bytes(setup, numel));
+    if (is_split(setup)) {
+      view.residual = elements<uint16_t>(master);
+    } else {
+      view.master = elements<float>(master);
+      fill_random(master, DType::kFloat32, setup.seed + begin);
+    }
+    view.moments = setup.format.moments;
+    if (setup.moments.exp_avg) view.exp_avg = take_moment(numel);
+    if (setup.moments.exp_avg_sq) view.exp_avg_sq = take_moment(numel);
+    view.first = begin;
     if (setup.dtype != DType::kFloat32) {
       view.param = elements<uint16_t>(carver.take(numel * sizeof(uint16_t)));
     }
     const HostSpan grad = carver.take(numel * dtype_bytes(setup.dtype));
-    fill_random(std::as_writable_bytes(view.master), DType::kFloat32, setup.seed + begin);
+    if (is_split(setup)) {
+      fill_random(std::as_writable_bytes(view.param), setup.dtype, setup.seed + begin);
+    }
     fill_random(grad, setup.dtype, setup.seed + begin + 1);
     view.grad = grad;
     view.grad_dtype = setup.dtype;
@@ -143,7 +174,7 @@ zoffload::Result<UpdatePass> UpdateRig::run(const Jobs& jobs, Workers& workers,
                                             const Stopped& stopped) {
   UpdatePass pass;
   ZO_ASSIGN_OR_RETURN(pass.time, run_jobs(jobs, workers, stopped));
-  for (size_t i = 0; i < pass.time.done_count; ++i) pass.numel += views_[i].master.size();
+  for (size_t i = 0; i < pass.time.done_count; ++i) pass.numel += views_[i].numel();
   return pass;
 }
 

@@ -16,7 +16,9 @@ namespace zoffload::bench {
 
 struct UpdateSetup {
   uint64_t numel = uint64_t{64} << 20;
-  DType dtype = DType::kBFloat16;                // of weights and gradients
+  DType dtype = DType::kBFloat16;  // of weights and gradients
+  StateFormat format = {};
+  MomentSet moments = {};                        // that the optimizer keeps
   uint64_t subgroup_bytes = uint64_t{16} << 20;  // of optimizer state
   uint64_t seed = 1;
 };

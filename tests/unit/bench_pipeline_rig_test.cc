@@ -26,7 +26,7 @@ class PipelineRigTest : public testing::TestWithParam<DType> {
 
   OpenRequest request(const std::string& placement) {
     OpenRequest request;
-    request.model = buckets_of(kShape, GetParam());
+    request.model = buckets_of(kShape, GetParam(), StateFormat());
     request.plan.optimizer = *parse_placement(placement);
     request.plan.params.host = 1;
     request.plan.subgroup_bytes = 200'000;
@@ -37,7 +37,7 @@ class PipelineRigTest : public testing::TestWithParam<DType> {
   }
 
   std::unique_ptr<UserModel> model() {
-    auto model = UserModel::make(kShape, GetParam(), 1);
+    auto model = UserModel::make(kShape, GetParam(), StateFormat(), 1);
     EXPECT_TRUE(model.ok()) << model.status().to_string();
     return std::move(*model);
   }
