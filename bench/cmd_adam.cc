@@ -87,10 +87,8 @@ class AdamCommand final : public Command {
   const char* examples() const override {
     return "How near the update comes to what memory allows, on all cores.\n"
            "  zoffload-bench adam\n"
-           "How it scales with threads, for bf16 and fp32 models.\n"
-           "  zoffload-bench adam --threads 1,2,4,8 --dtype bf16,fp32\n"
-           "What compact state saves.\n"
-           "  zoffload-bench adam --format fp32,split,bf16,split+bf16,int8\n"
+           "How it scales with threads, and what compact state saves.\n"
+           "  zoffload-bench adam --threads 1,2,4,8 --format fp32,split,split+bf16\n"
            "What the vectors bring: the best ones, AVX2, and one element at a time.\n"
            "  zoffload-bench adam --threads 1 --numel 16Mi --simd auto,avx2,scalar\n";
   }

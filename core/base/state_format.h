@@ -1,11 +1,14 @@
 // How the optimizer's state of a bucket is stored, and which of it an optimizer keeps.
 //
-//   name         master                     moments                        bytes per parameter
-//   (Adam) fp32         fp32                       fp32                           12 split the low
-//   half of the fp32   fp32                           10, lossless bf16         fp32 bf16, rounded
-//   stochastically   8 split+bf16   low half                   bf16                           6
-//   int8         fp32                       int8 with a scale per block    6.06
-//   split+int8   low half                   int8                           4.06
+// clang-format off
+//   name         master     moments                       bytes per parameter of Adam
+//   fp32         fp32       fp32                          12
+//   split        low half   fp32                          10, lossless
+//   bf16         fp32       bf16, rounded stochastically  8
+//   split+bf16   low half   bf16                          6
+//   int8         fp32       int8, a scale for each block  6.06
+//   split+int8   low half   int8                          4.06
+// clang-format on
 //
 // A split master needs 16-bit weights to be the other half. Weights in fp32 are their own master,
 // so that half of a format has no effect on them.

@@ -444,8 +444,8 @@ constexpr KeyRow kRows[] = {
     honoured("zoffload.threads", kInt, "0", between(0, 4096),
              "CPU workers of the update; 0 is as many as this rank's share of the cores."),
     honoured("zoffload.subgroup_bytes", kBytes, "0", between(0, kMaxBlock),
-             "Most bytes of optimizer state in one subgroup; 0 is 16 MiB, or up to 64 MiB where the "
-             "profile found larger blocks, and less where all slots would take over 512 MiB."),
+             "Most bytes of optimizer state in one subgroup; 0 is 16 MiB, or up to 64 MiB where "
+             "the profile found larger blocks, and less where all slots would take over 512 MiB."),
     honoured("zoffload.io_engine", kString, "\"auto\"", one_of("auto|uring|libaio|threads"),
              "How files are read and written; auto takes io_uring where it works, else libaio for "
              "direct files, else threads."),

@@ -95,8 +95,8 @@ TEST_P(UpdateRigTest, UpdatesEveryElementOnce) {
 }
 
 // Goal: the memory-bound pass touches all that an update touches, and changes no state, so that
-// both can alternate on the same bytes. Method: bits before and after; each weight in bf16, which is
-// only written, is zero.
+// both can alternate on the same bytes. Method: bits before and after; each weight in bf16, which
+// is only written, is zero.
 TEST_P(UpdateRigTest, StreamChangesNoState) {
   const auto rig = must_open(three_subgroups(GetParam()));
   const auto optimizer = std::move(*make_optimizer("adamw"));
