@@ -116,6 +116,7 @@ Status LocalStorage::read_profile() {
   ZO_ASSIGN_OR_RETURN(const std::string text, read_file(request_.profile_file));
   Result<Profile> profile = parse_profile(text);
   if (!profile.ok()) return profile.status().within("profile: " + request_.profile_file);
+  of_profile_ = rates_of(*profile);
   for (Known& path : known_) {
     const PathProfile* found = profile->find(absolute(path.folder));
     if (found == nullptr) {
@@ -128,9 +129,19 @@ Status LocalStorage::read_profile() {
     if (suits) path.io_engine = found->io_engine == "io_uring" ? "uring" : found->io_engine;
     path.block_bytes = found->block_bytes;
     path.depth = found->queue_depth;
+    path.read_bytes_per_s = found->read_bytes_per_s;
+    path.write_bytes_per_s = found->write_bytes_per_s;
     path.mixed_bytes_per_s = found->mixed_bytes_per_s;
   }
   return Status();
+}
+
+ResourceRates LocalStorage::rates() const {
+  ResourceRates rates = of_profile_;
+  for (const Known& path : known_) {
+    rates.paths.push_back({path.read_bytes_per_s, path.write_bytes_per_s, path.mixed_bytes_per_s});
+  }
+  return rates;
 }
 
 // Shares the capacity out and checks that every path has room for its part. Room to move extents
