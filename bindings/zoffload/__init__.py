@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .engine import Engine, initialize
     from .optim import Adam, AdamW
     from .placement import NvmeConfig, OffloadConfig
+    from .tracing import trace
 
 init_distributed = unavailable("init_distributed()")
 add_config_arguments = unavailable("add_config_arguments()")
@@ -26,6 +27,8 @@ _LAZY = {
     "NvmeConfig": "placement",
     "OffloadConfig": "placement",
     "initialize": "engine",
+    "trace": "tracing",
+    "metrics": None,
     "aio": None,
     "zero": None,
     "utils": None,
@@ -41,6 +44,7 @@ __all__ = [
     "NvmeConfig",
     "OffloadConfig",
     "initialize",
+    "trace",
     "__version__",
 ]
 

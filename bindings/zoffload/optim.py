@@ -21,10 +21,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import metrics
 from ._core import Engine as CoreEngine
 from .core_args import close_cores, hypers_of
 from .errors import InvalidArgument, OutOfMemory, Unsupported
 from .placement import Bytes, OffloadConfig, Paths, Placement, Plan, core_options, is_number
+from .report import report
 from .user_tensors import (
     MOMENTS,
     Entry,
@@ -99,6 +101,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         self.grad_norm: float | None = None  # of the last step, before clipping; None: not measured
         self._records: dict[Tensor, Record] = {}
         self._cores: list[CoreEngine] = []
+        self._metrics = metrics.track(self._cores)
         self._in_use: object = None  # keeps alive what an engine may be at work on
         self._is_open = False
 
@@ -161,6 +164,10 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             read_bytes_per_step=on_nvme,
             written_bytes_per_step=on_nvme,
         )
+
+    def report(self) -> str:
+        """For people, after a run: where the time went, and what bounded it."""
+        return report(self._metrics)
 
     def close(self) -> None:
         """Ends the engines and removes their files; may be repeated. The state is gone, the
@@ -288,6 +295,8 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         for param in () if skipped else gradients:
             torch.autograd.graph.increment_version(param)
             self._records[param].seen_version = param._version
+        if busy:
+            self._metrics.stepped()
 
     def _refresh_master(self, param: Tensor) -> None:
         """An edited element's master becomes what the param is; the others keep theirs."""
