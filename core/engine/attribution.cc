@@ -21,7 +21,8 @@ uint64_t update_bytes(const Plan& plan, const SubgroupLayout& subgroup) {
   const uint64_t weights = subgroup.numel * dtype_bytes(bucket.dtype);
   const DType grad =
       bucket.in_place ? bucket.dtype : role_dtype(bucket, Role::kGrad, plan.gradient_dtype);
-  bytes += bucket.has_master() ? weights : 2 * weights;
+  const bool written_only = bucket.has_master() && !bucket.split();  // else they are read too
+  bytes += written_only ? weights : 2 * weights;
   return bytes + subgroup.numel * dtype_bytes(grad);
 }
 
