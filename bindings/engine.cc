@@ -59,6 +59,10 @@ BucketSpec bucket_from(const nb::dict& spec) {
   return bucket;
 }
 
+Task<Status> immediately(std::function<Status(Engine&)> verb, Engine& engine) {
+  co_return verb(engine);
+}
+
 OpenRequest request_from(const nb::list& buckets, const nb::dict& options) {
   OpenRequest request;
   for (nb::handle bucket : buckets)
@@ -126,6 +130,14 @@ void PyEngine::close() {
   Status status;
   {
     nb::gil_scoped_release unlocked;
+    const auto books = std::make_shared<Books>();
+    const auto read = [books](Engine& engine) {
+      *books = Books::of(engine);
+      return Status();
+    };
+    status = control_->call(
+        "books", [=](Engine& engine) { return immediately(read, engine); }, [] { return true; });
+    if (status.ok()) last_books_ = std::move(*books);
     status = control_->close();
   }
   static_cast<void>(status);  // the verbs have raised it; closing is always a success
@@ -150,10 +162,6 @@ void PyEngine::call(const char* name, OnSignal on_signal, ControlThread::Verb ve
 }
 
 namespace {
-
-Task<Status> immediately(std::function<Status(Engine&)> verb, Engine& engine) {
-  co_return verb(engine);
-}
 
 // Runs the task and keeps its value where the caller, or the last of the two to go, finds it.
 template <typename T, typename Kept>
@@ -486,6 +494,12 @@ void bind_engine(nb::module_& module) {
       .def("plan", &PyEngine::plan)
       .def("plan_summary", &PyEngine::plan_summary)
       .def("stats", &PyEngine::stats)
+      .def("books", &PyEngine::books, "Where time and bytes went: see zoffload.metrics.")
+      .def("start_trace", &PyEngine::start_trace, "capacity"_a,
+           "Records up to `capacity` events between two take_trace().")
+      .def("take_trace", &PyEngine::take_trace,
+           "([(track, name, begin_ns, end_ns, bytes)], events dropped since the start).")
+      .def("stop_trace", &PyEngine::stop_trace, "Cuts what is in flight; take_trace() comes next.")
       .def("close", &PyEngine::close,
            "Lets everything in flight end and frees all; may be repeated.");
 }

@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "bindings/books.h"
 #include "core/open.h"
 
 namespace zoffload {
@@ -52,6 +54,10 @@ class PyEngine {
   nanobind::dict plan() const;
   std::string plan_summary() const { return plan_.summary(); }
   nanobind::dict stats();
+  nanobind::dict books();  // also after close(), as they were then
+  void start_trace(uint32_t capacity);
+  nanobind::tuple take_trace();
+  void stop_trace();
   void close();
 
  private:
@@ -68,6 +74,7 @@ class PyEngine {
 
   Plan plan_;
   std::unique_ptr<ControlThread> control_;
+  std::optional<Books> last_books_;  // when it was closed
 };
 
 void bind_engine(nanobind::module_& module);

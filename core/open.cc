@@ -109,7 +109,9 @@ Result<std::unique_ptr<EngineWorld>> LocalWorld::make(const OpenRequest& request
   ports.slots = w.slots_;
   const uint64_t hbm_home_bytes = plan.home_bytes[static_cast<size_t>(TierKind::kHbm)];
   ports.gradients = w.hbm_.subspan(hbm_home_bytes, plan.gradient.total_bytes());
-  ZO_ASSIGN_OR_RETURN(w.engine_, Engine::open(ports, std::move(plan), request.engine));
+  EngineOptions options = request.engine;
+  if (w.storage_ != nullptr) options.rates = w.storage_->rates();
+  ZO_ASSIGN_OR_RETURN(w.engine_, Engine::open(ports, std::move(plan), options));
   return std::unique_ptr<EngineWorld>(std::move(world));
 }
 

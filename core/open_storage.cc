@@ -96,6 +96,7 @@ Status LocalStorage::check_path(const std::string& folder) {
 Status LocalStorage::read_profile() {
   if (request_.profile_file.empty()) return Status();
   ZO_ASSIGN_OR_RETURN(const Profile profile, profile_of(request_));
+  of_profile_ = rates_of(profile);
   for (Known& path : known_) {
     const PathProfile* found = profile_of_folder(profile, path.folder);
     if (found == nullptr) {
@@ -108,9 +109,19 @@ Status LocalStorage::read_profile() {
     if (suits) path.io_engine = found->io_engine == "io_uring" ? "uring" : found->io_engine;
     path.block_bytes = found->block_bytes;
     path.depth = found->queue_depth;
+    path.read_bytes_per_s = found->read_bytes_per_s;
+    path.write_bytes_per_s = found->write_bytes_per_s;
     path.mixed_bytes_per_s = found->mixed_bytes_per_s;
   }
   return Status();
+}
+
+ResourceRates LocalStorage::rates() const {
+  ResourceRates rates = of_profile_;
+  for (const Known& path : known_) {
+    rates.paths.push_back({path.read_bytes_per_s, path.write_bytes_per_s, path.mixed_bytes_per_s});
+  }
+  return rates;
 }
 
 // Shares the capacity out and checks that every path has room for its part. Room to move extents

@@ -14,6 +14,7 @@
 
 #include "aio/file_queue.h"
 #include "core/open.h"
+#include "core/plan/bound.h"
 #include "tiers/nvme_tier.h"
 #include "tiers/store_folder.h"
 
@@ -33,6 +34,7 @@ class LocalStorage {
   Status make_tier(HostSpan arena, HostSpan scratch, Clock& clock, Workers& workers);
 
   NvmeTier* tier() { return tier_.get(); }  // null before make_tier()
+  ResourceRates rates() const;              // from the profile and from what make_tier() measured
 
  private:
   // What is known of one path. Zeros: nothing.
@@ -44,6 +46,8 @@ class LocalStorage {
     std::string io_engine;
     uint64_t block_bytes = 0;
     uint32_t depth = 0;
+    double read_bytes_per_s = 0;
+    double write_bytes_per_s = 0;
     double mixed_bytes_per_s = 0;
   };
 
@@ -61,6 +65,7 @@ class LocalStorage {
   const uint64_t capacity_bytes_;
   NvmeOptions options_;
   std::vector<Known> known_;
+  ResourceRates of_profile_;  // without paths
   std::vector<std::unique_ptr<StoreFolder>> folders_;
   std::vector<NvmePath> paths_;
   std::vector<std::unique_ptr<FileQueue>> queues_;

@@ -4,6 +4,7 @@
 #include <tbb/task_arena.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -19,6 +20,11 @@
 
 namespace zoffload {
 namespace {
+
+uint64_t now_ns() {  // as the engine's clock
+  const auto since_start = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::nanoseconds(since_start).count());
+}
 
 Status run_job(Job& job) {
   try {
@@ -43,6 +49,8 @@ struct TbbWorkers::Shared {
   struct Finished {
     Completion* completion;
     Status status;
+    uint64_t begin_ns;
+    uint64_t end_ns;
   };
 
   // oneTBB starts one thread less than the machine has CPUs unless told otherwise. An active limit
@@ -67,9 +75,12 @@ struct TbbWorkers::Shared {
   // enqueue(), this queue starts jobs in exactly that order.
   void run_next() {
     const Submitted next = take_next();
-    Status status = run_job(*next.job);
+    Job& job = *next.job;
+    job.begin_ns = now_ns();
+    Status status = run_job(job);
+    job.end_ns = now_ns();
     const std::lock_guard lock(mutex);
-    finished.push_back({next.completion, std::move(status)});
+    finished.push_back({next.completion, std::move(status), job.begin_ns, job.end_ns});
     --unfinished;
     idle.notify_one();  // under the mutex: once it is free, the owner may delete this
   }
@@ -125,7 +136,10 @@ void TbbWorkers::submit(Job& job, Completion& completion) {
 
 uint32_t TbbWorkers::poll() {
   const std::lock_guard lock(shared_->mutex);
-  for (Shared::Finished& each : shared_->finished) each.completion->finish(std::move(each.status));
+  for (Shared::Finished& each : shared_->finished) {
+    count_job(each.begin_ns, each.end_ns);
+    each.completion->finish(std::move(each.status));
+  }
   const auto delivered = static_cast<uint32_t>(shared_->finished.size());
   shared_->finished.clear();
   return delivered;

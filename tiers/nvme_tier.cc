@@ -203,6 +203,7 @@ NvmeTier::Operation& NvmeTier::start(Extent extent, HostSpan memory, bool is_loa
   const size_t index = home_index(extent);
   ZO_CHECK(!homes_[index].busy);
   homes_[index].busy = true;
+  homes_[index].busy_path = homes_[index].place.path;
   completion.start();
   Operation& operation = operations_.emplace_back();
   operation.home = index;
@@ -217,7 +218,10 @@ void NvmeTier::do_load(Extent from, HostSpan to, Urgency urgency, Completion& co
   Operation& operation = start(from, to, true, completion);
   const Home& home = homes_[operation.home];
   if (home.state == Home::State::kZeros) run_job(operation, BytesJob::Kind::kZeros, to);
-  if (home.state != Home::State::kStored) return;
+  if (home.state != Home::State::kStored) {
+    completion.note_moved();
+    return;
+  }
   Path& path = *paths_[home.place.path];
   path.queue.read(path.file, home.place.offset, to, urgency, operation.moved);
 }
@@ -225,6 +229,7 @@ void NvmeTier::do_load(Extent from, HostSpan to, Urgency urgency, Completion& co
 void NvmeTier::do_store(HostSpan from, Extent to, Completion& completion) {
   Operation& operation = start(to, from, false, completion);
   operation.place = shares_->next(operation.place, padded(to));
+  homes_[operation.home].busy_path = operation.place.path;
   // The sum is taken beside the write: both only read the memory.
   if (options_.verify) run_job(operation, BytesJob::Kind::kSum, from.first(to.bytes));
   Path& path = *paths_[operation.place.path];
@@ -258,7 +263,9 @@ uint32_t NvmeTier::poll() {
 
 // True when the operation has ended and its caller knows.
 bool NvmeTier::advance(Operation& operation) {
-  if (operation.moved.pending() || operation.worked.pending()) return false;
+  if (operation.moved.pending()) return false;
+  operation.completion->note_moved();
+  if (operation.worked.pending()) return false;
   Home& home = homes_[operation.home];
   const bool unchecked = operation.is_load && options_.verify && operation.moved.done() &&
                          operation.moved.status().ok() && !operation.worked.done();
@@ -344,6 +351,14 @@ void NvmeTier::tell_of_slow_paths() {
                   percent(first_share) + " to " + percent(shares_->share(i)) +
                   "; check it with zoffload-bench io --path " + path.name);
   }
+}
+
+std::vector<TierPath> NvmeTier::paths() const {
+  std::vector<TierPath> paths;
+  for (uint32_t i = 0; i < paths_.size(); ++i) {
+    paths.push_back({paths_[i]->name, paths_[i]->file_bytes, shares_->bytes_per_s(i)});
+  }
+  return paths;
 }
 
 NvmeTier::PathReport NvmeTier::report(uint32_t path) const {

@@ -73,6 +73,9 @@ class NvmeTier : public Tier {
   uint32_t poll() override;
   void cancel() override;  // blocks that no drive has yet are failed at once
 
+  std::vector<TierPath> paths() const override;
+  uint32_t path_of(Extent extent) const override { return homes_[home_index(extent)].busy_path; }
+
   // For reports and tests, by place in open()'s list.
   struct PathReport {
     std::string name;
@@ -111,7 +114,8 @@ class NvmeTier : public Tier {
     Extent extent;
     PathShares::Place place;
     State state = State::kZeros;
-    bool busy = false;  // an operation is in flight
+    bool busy = false;       // an operation is in flight
+    uint32_t busy_path = 0;  // ... on this path
     uint64_t sum = 0;
   };
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .engine import Engine, initialize
     from .optimizers import SGD, Adagrad, Adam, AdamW, Lion
     from .placement import NvmeConfig, OffloadConfig
+    from .tracing import trace
 
 init_distributed = unavailable("init_distributed()")
 add_config_arguments = unavailable("add_config_arguments()")
@@ -29,6 +30,8 @@ _LAZY = {
     "OffloadConfig": "placement",
     "SGD": "optimizers",
     "initialize": "engine",
+    "trace": "tracing",
+    "metrics": None,
     "aio": None,
     "zero": None,
     "utils": None,
@@ -47,6 +50,7 @@ __all__ = [
     "OffloadConfig",
     "SGD",
     "initialize",
+    "trace",
     "__version__",
 ]
 

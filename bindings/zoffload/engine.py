@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from . import _core
+from . import _core, metrics
 from .algorithms import Algorithm
 from .buckets import cut_module
 from .chosen_optimizer import choose_optimizer
@@ -30,6 +30,7 @@ from .core_args import hypers_of
 from .errors import InvalidArgument, Unsupported, unavailable
 from .gradients import Gradients
 from .hooks import Hooks
+from .report import report
 from .residency import Residency, give_back_freed_memory
 from .state_formats import rules_of_config
 from .zero import Home
@@ -78,6 +79,7 @@ class ZeroOptimizer(torch.optim.Optimizer):
     def attach(self, core: _core.Engine, residency: Residency, hooks: Hooks, gradients: Gradients):
         self._core, self._residency = core, residency
         self._hooks, self._gradients = hooks, gradients
+        self._metrics = metrics.track([core])
         self._open = True
 
     def add_param_group(self, param_group: dict) -> None:
@@ -103,10 +105,11 @@ class ZeroOptimizer(torch.optim.Optimizer):
         if self.last_report["skipped"]:
             norm = self.last_report["grad_norm"]
             logger.warning("step skipped: the gradient norm is %s", norm)
-            return
-        for number, group in enumerate(self.param_groups):
-            if not self.algorithm.needs_moments(group):
-                self._without_momentum.add(number)
+        else:
+            for number, group in enumerate(self.param_groups):
+                if not self.algorithm.needs_moments(group):
+                    self._without_momentum.add(number)
+        self._metrics.stepped()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets the gradients since the last step."""
@@ -171,6 +174,7 @@ class Engine:
         self._gradients = Gradients(self._core, self._cut.buckets)
         self._hooks = Hooks(self._cut, self._residency, self._gradients)
         optimizer.attach(self._core, self._residency, self._hooks, self._gradients)
+        self._metrics = optimizer._metrics
 
     @torch.no_grad()
     def _take_over(self, dtype: torch.dtype) -> None:
@@ -299,6 +303,10 @@ class Engine:
             "nvme_written_bytes": stats["stored_bytes"]["nvme"],
             **stats,
         }
+
+    def report(self) -> str:
+        """For people, after a run: where the time went, and what bounded it."""
+        return report(self._metrics)
 
     def __str__(self) -> str:
         return self._core.plan_summary()

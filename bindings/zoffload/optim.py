@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from . import metrics
 from ._core import Engine as CoreEngine
 from .algorithms import Algorithm
 from .core_args import hypers_of
@@ -38,6 +39,7 @@ from .placement import (
     parse_rules,
 )
 from .records import Record
+from .report import report
 from .state_formats import FormatRules, asks_for_split, parse_state_dtype
 from .user_tensors import (
     Entry,
@@ -102,6 +104,7 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         self.grad_norm: float | None = None  # of the last step, before clipping; None: not measured
         self._records: dict[Tensor, Record] = {}
         self._cores: list[CoreEngine] = []
+        self._metrics = metrics.track(self._cores)
         self._in_use: object = None  # keeps alive what an engine may be at work on
         self._overlap = None if overlap is None else Overlap(overlap)
         self._is_open = False
@@ -191,6 +194,10 @@ class OffloadedOptimizer(torch.optim.Optimizer):
             written_bytes_per_step=on_nvme,
             staging_bytes=sum(plan["slot_bytes"] for plan in plans),
         )
+
+    def report(self) -> str:
+        """For people, after a run: where the time went, and what bounded it."""
+        return report(self._metrics)
 
     def close(self) -> None:
         """Ends the engines and removes their files; may be repeated. The state is gone, the
@@ -345,6 +352,8 @@ class OffloadedOptimizer(torch.optim.Optimizer):
         for param in () if skipped else gradients:
             torch.autograd.graph.increment_version(param)
             self._records[param].seen_version = param._version
+        if busy:
+            self._metrics.stepped()
 
     # ---- State
 

@@ -28,7 +28,8 @@ class Collectives {
  private:
   auto my_turn(Turn turn) const {
     return Until(
-        failure_, [this, turn] { return current_ == turn; }, "turn", turn);
+        failure_, [this, turn] { return current_ == turn; }, "turn", turn,
+        WaitFor::leaf(Cause::kTurn));
   }
   bool alone() const { return communicator_.world_size() == 1; }
 

@@ -12,9 +12,14 @@ Engine::Engine(EnginePorts ports, Plan plan, EngineOptions options)
       plan_(std::move(plan)),
       options_(options),
       flows_([this](const Status& status) { fail(status); }),
+      attribution_(ports.clock, plan_, flows_, ports.workers,
+                   ports.tiers[static_cast<size_t>(TierKind::kNvme)], options.rates),
+      device_(ports.device, attribution_),
+      workers_(ports.workers, attribution_),
+      communicator_(ports.communicator, attribution_),
       leases_(plan_, failure_),
       gradients_(plan_.layout, failure_),
-      collectives_(ports.communicator, failure_),
+      collectives_(communicator_, failure_),
       step_(failure_),
       held_gradients_(plan_.gradient.count) {
   step_.numbers.resize(plan_.layout.params.size());
@@ -26,8 +31,9 @@ Result<std::unique_ptr<Engine>> Engine::open(EnginePorts ports, Plan plan, Engin
   Engine& e = *engine;
   ZO_ASSIGN_OR_RETURN(
       e.swap_, SwapManager::open(e.plan_, ports.tiers, ports.slots, ports.gradients, e.failure_));
+  e.swap_->count_in(e.attribution_);
   e.verbs_ = std::make_unique<Flows>(FlowParts{e.plan_, e.flows_, *e.swap_, e.leases_, e.gradients_,
-                                               e.collectives_, e.step_, ports.device, ports.workers,
+                                               e.collectives_, e.step_, e.device_, e.workers_,
                                                ports.optimizer, ports.math, ports.codec});
   return engine;
 }
@@ -66,7 +72,8 @@ Status Engine::offer(BucketId bucket, DeviceSpan memory, Stream stream) {
   ZO_TRY(check_bucket(bucket));
   leases_.offer(bucket, memory);
   flows_.spawn("gather " + plan_.layout.buckets[bucket].name,
-               verbs_->gather(collectives_.take_turn(), bucket, memory, stream));
+               verbs_->gather(collectives_.take_turn(), bucket, memory, stream), nullptr,
+               {Work::kGather, bucket});
   return Status();
 }
 
@@ -141,7 +148,8 @@ Status Engine::reduce(BucketId bucket, uint32_t slot, std::vector<ParamId> param
   flows_.spawn(
       "reduce " + layout.name,
       verbs_->reduce(collectives_.take_turn(), bucket, std::move(held_gradients_[slot]),
-                     std::move(params), gradients_.take_place(bucket), step_.count(), produced_on));
+                     std::move(params), gradients_.take_place(bucket), step_.count(), produced_on),
+      nullptr, {Work::kReduce, bucket});
   return Status();
 }
 
@@ -167,7 +175,8 @@ Status Engine::present(const std::vector<InPlaceGradient>& gradients, bool measu
     if (!plan_.layout.buckets[subgroup.bucket].in_place || !gradients_.any_posted(subgroup))
       continue;
     gradients_.take_place(subgroup.bucket);
-    flows_.spawn("measure subgroup " + std::to_string(id), verbs_->measure(id));
+    flows_.spawn("measure subgroup " + std::to_string(id), verbs_->measure(id), nullptr,
+                 {Work::kReduce, subgroup.bucket});
   }
   return Status();
 }
@@ -182,6 +191,7 @@ Task<Status> Engine::forget_gradients() {
 // ---- The step
 
 Task<Result<StepReport>> Engine::step(StepOptions options) {
+  attribution_.enter_step();
   ZO_CO_TRY(failure_.status());
   for (const ParamLayout& param : plan_.layout.params)
     ZO_CHECK(param.group < options.hypers.size());
@@ -212,6 +222,7 @@ Task<Result<StepReport>> Engine::step(StepOptions options) {
   ZO_CO_TRY(status);
   ++step_count_;
   if (step_.report.skipped) ++skipped_step_count_;
+  attribution_.end_step();
   co_return step_.report;
 }
 
@@ -224,12 +235,14 @@ void Engine::spawn_updates() {
     swap_->unsettle(id);
     flows_.spawn("step " + std::to_string(step_.count()) + ": update subgroup " +
                      std::to_string(id - bucket.first_subgroup) + " of " + bucket.name,
-                 verbs_->update(id));
+                 verbs_->update(id), nullptr, {Work::kUpdate, id});
   }
 }
 
 Task<Status> Engine::settle() {
+  attribution_.enter_step();
   Status status = co_await swap_->all_settled();
+  if (status.ok()) attribution_.settled();
   co_return status;
 }
 
@@ -298,6 +311,7 @@ uint32_t Engine::poll() {
 
 void Engine::watch(uint32_t moved) {
   const uint64_t now_ns = ports_.clock.now_ns();
+  if (moved > 0) attribution_.look_at_user(now_ns);
   if (moved > 0 || idle()) {
     moved_at_ns_ = now_ns;
     return;

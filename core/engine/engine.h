@@ -18,7 +18,9 @@
 #include <string>
 #include <vector>
 
+#include "core/engine/attribution.h"
 #include "core/engine/flows.h"
+#include "core/engine/metered_ports.h"
 #include "core/ports/clock.h"
 #include "core/ports/communicator.h"
 
@@ -40,6 +42,7 @@ struct EnginePorts {
 
 struct EngineOptions {
   uint64_t stall_timeout_ns = 60'000'000'000;  // no flow moved for this long: an error
+  ResourceRates rates = {};                    // for the bounds of steps; what is 0 is measured
 };
 
 struct EngineStats {
@@ -132,7 +135,7 @@ class Engine {
   // ---- The loop.
 
   void spawn(std::string name, Task<Status> task, Completion* done) {
-    flows_.spawn(std::move(name), std::move(task), done);
+    flows_.spawn(std::move(name), std::move(task), done, {Work::kVerb});
   }
   uint32_t poll();  // collects from every port, then resumes flows; returns how much moved
   bool idle() const { return flows_.count() == 0; }
@@ -143,6 +146,8 @@ class Engine {
   // No more verbs will come: lets updates reach their homes, then ends whatever else still waits.
   void drain();
   EngineStats stats() const;
+  Attribution& attribution() { return attribution_; }
+  const Attribution& attribution() const { return attribution_; }
 
   Engine(EnginePorts ports, Plan plan, EngineOptions options);
 
@@ -158,6 +163,10 @@ class Engine {
   const EngineOptions options_;
   Failure failure_;
   FlowSet flows_;
+  Attribution attribution_;
+  MeteredDevice device_;
+  MeteredWorkers workers_;
+  MeteredCommunicator communicator_;
   std::unique_ptr<SwapManager> swap_;
   Leases leases_;
   Gradients gradients_;

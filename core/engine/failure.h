@@ -35,10 +35,16 @@ class Failure {
 template <typename Predicate>
 class Until : public Wait {
  public:
-  Until(const Failure& failure, Predicate predicate, const char* what, uint64_t number)
-      : failure_(failure), predicate_(std::move(predicate)), what_(what), number_(number) {}
+  Until(const Failure& failure, Predicate predicate, const char* what, uint64_t number,
+        WaitFor waits_for = {})
+      : failure_(failure),
+        predicate_(std::move(predicate)),
+        what_(what),
+        number_(number),
+        waits_for_(waits_for) {}
   bool ready() override { return failure_.happened() || predicate_(); }
   std::string what() const override { return std::string(what_) + " " + std::to_string(number_); }
+  WaitFor waits_for() const override { return waits_for_; }
   Status await_resume() const { return failure_.status(); }
 
  private:
@@ -46,6 +52,7 @@ class Until : public Wait {
   Predicate predicate_;
   const char* what_;
   uint64_t number_;
+  WaitFor waits_for_;
 };
 
 }  // namespace zoffload

@@ -6,8 +6,15 @@ namespace zoffload {
 
 void Wait::park(Flow& flow, std::coroutine_handle<> leaf) { flow.park(*this, leaf); }
 
-Flow::Flow(std::string name, Task<Status> task, Completion* done)
-    : name_(std::move(name)), task_(std::move(task)), done_(done), leaf_(task_.handle()) {
+Flow::Flow(std::string name, Task<Status> task, Completion* done, uint64_t id, uint64_t parent,
+           FlowKey key)
+    : name_(std::move(name)),
+      task_(std::move(task)),
+      done_(done),
+      id_(id),
+      parent_(parent),
+      key_(key),
+      leaf_(task_.handle()) {
   task_.handle().promise().flow = this;
   if (done_ != nullptr) done_->start();
 }
@@ -34,8 +41,10 @@ std::string Flow::describe() const {
          (wait_ == nullptr ? std::string(": about to run") : ": waits for " + wait_->what());
 }
 
-void FlowSet::spawn(std::string name, Task<Status> task, Completion* done) {
-  flows_.push_back(std::make_unique<Flow>(std::move(name), std::move(task), done));
+void FlowSet::spawn(std::string name, Task<Status> task, Completion* done, FlowKey key) {
+  const uint64_t parent = current_ == nullptr ? 0 : current_->id();
+  flows_.push_back(std::make_unique<Flow>(std::move(name), std::move(task), done, ++spawned_count_,
+                                          parent, key));
   ++alive_count_;
   count_max_ = std::max(count_max_, count());
 }
@@ -46,7 +55,9 @@ uint32_t FlowSet::tick() {
   for (size_t i = 0; i < flows_.size(); ++i) {  // grows while it runs
     Flow& flow = *flows_[i];
     if (!flow.ready()) continue;
+    current_ = &flow;
     flow.resume();
+    current_ = nullptr;
     ++resumed;
     if (flow.finished()) {
       finish(flow);

@@ -17,7 +17,9 @@ namespace zoffload {
 // One spawned coroutine. Owned by its FlowSet.
 class Flow {
  public:
-  Flow(std::string name, Task<Status> task, Completion* done);
+  // `parent` is the id of the flow that spawned it; 0 for none.
+  Flow(std::string name, Task<Status> task, Completion* done, uint64_t id, uint64_t parent,
+       FlowKey key);
 
   bool finished() const { return task_.handle().done(); }
   bool ready() const { return wait_ == nullptr || wait_->ready(); }
@@ -28,11 +30,18 @@ class Flow {
   void park(Wait& wait, std::coroutine_handle<> leaf);
   Completion* done() const { return done_; }
   const std::string& name() const { return name_; }
+  uint64_t id() const { return id_; }
+  uint64_t parent() const { return parent_; }
+  const FlowKey& key() const { return key_; }
+  const Wait* wait() const { return wait_; }  // null: about to run, or ended
 
  private:
   std::string name_;
   Task<Status> task_;
   Completion* done_;
+  const uint64_t id_;  // from 1 on
+  const uint64_t parent_;
+  const FlowKey key_;
   Wait* wait_ = nullptr;
   std::coroutine_handle<> leaf_;
 };
@@ -47,11 +56,22 @@ class FlowSet {
 
   // The flow starts at the next place in spawn order. When it ends, `done` (if any) is finished
   // with its status.
-  void spawn(std::string name, Task<Status> task, Completion* done = nullptr);
+  void spawn(std::string name, Task<Status> task, Completion* done = nullptr, FlowKey key = {});
 
   // Resumes every flow that is ready, once, in spawn order, those spawned meanwhile included.
   // Returns how many.
   uint32_t tick();
+
+  // For the books. The flow that runs now, null outside of tick(); and the oldest that is parked
+  // and satisfies the predicate, null if there is none.
+  const Flow* current() const { return current_; }
+  template <typename Predicate>
+  const Flow* find_parked(Predicate predicate) const {
+    for (const auto& flow : flows_) {
+      if (flow->wait() != nullptr && predicate(*flow)) return flow.get();
+    }
+    return nullptr;
+  }
 
   uint32_t count() const { return alive_count_; }  // spawned and not ended
   uint32_t count_max() const { return count_max_; }
@@ -62,6 +82,8 @@ class FlowSet {
 
   std::function<void(const Status&)> failed_;
   std::vector<std::unique_ptr<Flow>> flows_;  // in spawn order
+  const Flow* current_ = nullptr;
+  uint64_t spawned_count_ = 0;
   uint32_t alive_count_ = 0;
   uint32_t count_max_ = 0;
 };

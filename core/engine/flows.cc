@@ -272,7 +272,7 @@ Task<Status> Flows::write_back(BucketId bucket, DeviceSpan memory) {
   for (uint32_t i = 0; i < layout.subgroup_count; ++i) {
     const SubgroupId id = layout.first_subgroup + i;
     p_.flows.spawn(name("write back", id), write_back_piece(id, p_.plan.layout.piece(id, own)),
-                   &pieces.add());
+                   &pieces.add(), {Work::kWriteBack, bucket});
   }
   Status status = co_await pieces.all();
   co_return status;

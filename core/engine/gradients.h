@@ -48,11 +48,12 @@ class Gradients {
   auto my_place(BucketId bucket, uint64_t place) const {
     return Until(
         failure_, [this, bucket, place] { return order_[bucket].done == place; },
-        "an earlier reduce of bucket", bucket);
+        "an earlier reduce of bucket", bucket, WaitFor::flows(Work::kReduce, bucket));
   }
   auto all_reduced() const {
     return Until(
-        failure_, [this] { return in_flight_ == 0; }, "reduces in flight:", in_flight_);
+        failure_, [this] { return in_flight_ == 0; }, "reduces in flight:", in_flight_,
+        WaitFor::flows(Work::kReduce));
   }
 
   void forget();  // the step has taken them over

@@ -76,12 +76,12 @@ class Leases {
   auto at_rest(BucketId bucket) const {
     return Until(
         failure_, [this, bucket] { return state(bucket) != State::kFetching; },
-        "the gather of bucket", bucket);
+        "the gather of bucket", bucket, WaitFor::flows(Work::kGather, bucket));
   }
   auto here(BucketId bucket) const {
     return Until(
         failure_, [this, bucket] { return state(bucket) == State::kHere; }, "the gather of bucket",
-        bucket);
+        bucket, WaitFor::flows(Work::kGather, bucket));
   }
 
  private:

@@ -16,6 +16,7 @@ class Operation : public Completion, public Wait {
   explicit Operation(const char* what) : what_(what) {}
   bool ready() override { return done(); }
   std::string what() const override { return what_; }
+  WaitFor waits_for() const override { return WaitFor::operation(ticket()); }
   Status await_resume() const { return status(); }
 
  private:
@@ -39,6 +40,10 @@ class OperationSet {
       const size_t count = set_.operations_.size();
       return std::string(set_.what_) + " (" + std::to_string(count - set_.done_count_) + " of " +
              std::to_string(count) + " left)";
+    }
+    WaitFor waits_for() const override {
+      if (set_.done_count_ == set_.operations_.size()) return {};
+      return set_.operations_[set_.done_count_].waits_for();
     }
     Status await_resume() const { return set_.first_error(); }
 

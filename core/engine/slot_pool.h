@@ -50,6 +50,7 @@ class SlotPool {
     ~Acquire() override;
     bool ready() override;
     std::string what() const override;
+    WaitFor waits_for() const override { return WaitFor::leaf(Cause::kSlot); }
     Result<Slot> await_resume();
 
    private:

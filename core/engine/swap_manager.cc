@@ -62,12 +62,16 @@ void SwapManager::load(SubgroupId subgroup, Role role, HostSpan to, Urgency urge
   const Home& from = home(subgroup, role);
   ZO_CHECK(from.exists());
   from.tier->load(from.extent, to, urgency, completion);
+  if (attribution_ == nullptr) return;
+  attribution_->loading(subgroup, role, from.tier->kind(), from.extent, completion);
 }
 
 void SwapManager::store(HostSpan from, SubgroupId subgroup, Role role, Completion& completion) {
   const Home& to = home(subgroup, role);
   ZO_CHECK(to.exists());
   to.tier->store(from, to.extent, completion);
+  if (attribution_ == nullptr) return;
+  attribution_->storing(subgroup, role, to.tier->kind(), to.extent, completion);
 }
 
 HostSpan SwapManager::update_bytes(const SlotPool::Slot& slot) const {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/engine/attribution.h"
 #include "core/engine/failure.h"
 #include "core/engine/operation.h"
 #include "core/engine/slot_pool.h"
@@ -47,6 +48,9 @@ class SwapManager {
   void load(SubgroupId subgroup, Role role, HostSpan to, Urgency urgency, Completion& completion);
   void store(HostSpan from, SubgroupId subgroup, Role role, Completion& completion);
 
+  // Keeps the books of loads and stores from now on; outlives the manager.
+  void count_in(Attribution& attribution) { attribution_ = &attribution; }
+
   SlotPool& update_slots() { return update_slots_; }
   SlotPool& staging_slots() { return staging_slots_; }
   SlotPool& gradient_slots() { return gradient_slots_; }
@@ -63,19 +67,19 @@ class SwapManager {
   auto settled(SubgroupId subgroup) const {
     return Until(
         failure_, [this, subgroup] { return !records_[subgroup].unsettled; },
-        "the settling of subgroup", subgroup);
+        "the settling of subgroup", subgroup, WaitFor::flows(Work::kUpdate, subgroup));
   }
   template <typename Predicate>
   auto settled_or(SubgroupId subgroup, Predicate predicate) const {
     return Until(
         failure_,
         [this, subgroup, predicate] { return !records_[subgroup].unsettled || predicate(); },
-        "the settling of subgroup", subgroup);
+        "the settling of subgroup", subgroup, WaitFor::flows(Work::kUpdate, subgroup));
   }
   auto all_settled() const {
     return Until(
         failure_, [this] { return unsettled_count_ == 0; }, "the settling of updates, now",
-        unsettled_count_);
+        unsettled_count_, WaitFor::flows(Work::kUpdate));
   }
 
   SwapManager(const Plan& plan, HostSpan slots, DeviceSpan gradients, const Failure& failure);
@@ -100,6 +104,7 @@ class SwapManager {
   SlotPool gradient_slots_;
   std::vector<Record> records_;  // by subgroup
   uint32_t unsettled_count_ = 0;
+  Attribution* attribution_ = nullptr;
 };
 
 }  // namespace zoffload

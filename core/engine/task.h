@@ -14,6 +14,7 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/engine/wait_for.h"
 
 namespace zoffload {
 
@@ -26,6 +27,7 @@ class Wait {
   virtual ~Wait() = default;
   virtual bool ready() = 0;
   virtual std::string what() const = 0;  // for the watchdog: "slot of pool staging (4 of 4 lent)"
+  virtual WaitFor waits_for() const { return {}; }  // for the books
 
   bool await_ready() { return ready(); }
   template <typename Promise>

@@ -12,6 +12,16 @@
 
 namespace zoffload {
 
+// Keeps the books of somebody's operations; see Completion::observe().
+class CompletionObserver {
+ public:
+  virtual void moved(uint32_t ticket) = 0;  // the bytes are there: what is left is the CPU's part
+  virtual void finished(uint32_t ticket) = 0;
+
+ protected:
+  ~CompletionObserver() = default;
+};
+
 class Completion {
  public:
   Completion() = default;
@@ -32,12 +42,30 @@ class Completion {
     return bytes_;
   }  // REQUIRES: done(); bytes moved
 
+  // The observer hears of the rest of this one operation, under its own number for it, not 0. It
+  // outlives the operation. REQUIRES: pending.
+  void observe(CompletionObserver& observer, uint32_t ticket) {
+    ZO_CHECK(pending());
+    observer_ = &observer;
+    ticket_ = ticket;
+  }
+  uint32_t ticket() const { return ticket_; }  // 0: nobody observes it, or it is done
+  bool has_moved() const { return moved_; }
+
   // For ports. REQUIRES: not pending.
   void start() {
     ZO_CHECK(state_ != State::kPending);
     state_ = State::kPending;
     status_ = Status();
     bytes_ = 0;
+    moved_ = false;
+  }
+  // For ports whose operations end with work of the CPU: now, only that is left. May be left out,
+  // or repeated. REQUIRES: pending.
+  void note_moved() {
+    ZO_CHECK(pending());
+    if (std::exchange(moved_, true) || observer_ == nullptr) return;
+    observer_->moved(ticket_);
   }
   // For ports. REQUIRES: pending.
   void finish(Status status, uint64_t bytes = 0) {
@@ -45,12 +73,17 @@ class Completion {
     status_ = std::move(status);
     bytes_ = bytes;
     state_ = State::kDone;
+    CompletionObserver* const observer = std::exchange(observer_, nullptr);
+    if (observer != nullptr) observer->finished(std::exchange(ticket_, 0));
   }
 
  private:
   enum class State : uint8_t { kIdle, kPending, kDone };
   State state_ = State::kIdle;
   Status status_;
+  bool moved_ = false;
+  uint32_t ticket_ = 0;
+  CompletionObserver* observer_ = nullptr;
   uint64_t bytes_ = 0;
 };
 

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "core/base/span.h"
 #include "core/base/status.h"
@@ -16,6 +18,13 @@ namespace zoffload {
 enum class Urgency : uint8_t {
   kDemand,    // somebody waits for them now
   kPrefetch,  // ahead of their use
+};
+
+// One of the drives that a tier stands on.
+struct TierPath {
+  std::string name;                  // as the user wrote it
+  uint64_t first_written_bytes = 0;  // by open(), before the first store
+  double bytes_per_s = 0;            // measured while it was busy; 0: not yet
 };
 
 class Tier {
@@ -45,6 +54,10 @@ class Tier {
   // The bytes themselves, where the CPU, or the device, can address them; else empty.
   virtual HostSpan host_bytes(Extent) { return {}; }
   virtual DeviceSpan device_bytes(Extent) { return {}; }
+
+  // Of a tier on drives: the drives, and the one that the extent's operation in flight uses.
+  virtual std::vector<TierPath> paths() const { return {}; }
+  virtual uint32_t path_of(Extent) const { return 0; }
 
   virtual uint32_t poll() { return 0; }  // delivers what has finished; returns the number delivered
   virtual void cancel() {}               // as IoQueue::cancel()

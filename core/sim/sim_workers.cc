@@ -50,12 +50,15 @@ void SimWorkers::start_jobs() {
     const uint64_t spread_ns = options_.duration_ns_max - options_.duration_ns_min;
     const uint64_t duration_ns = options_.duration_ns_min + random_.below(spread_ns + 1);
     const bool fails = random_.chance(options_.error);
+    started.job->begin_ns = clock_.now_ns();
     operations_.at(clock_.now_ns() + duration_ns, [this, started, fails] { run(started, fails); });
   }
 }
 
 void SimWorkers::run(const Waiting& started, bool fails) {
   --running_count_;
+  started.job->end_ns = clock_.now_ns();
+  count_job(started.job->begin_ns, started.job->end_ns);
   start_jobs();
   if (fails) {
     ++error_count_;

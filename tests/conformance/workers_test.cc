@@ -63,6 +63,25 @@ TEST_P(WorkersConformance, EveryJobRunsAndIsDeliveredExactlyOnce) {
   EXPECT_EQ(workers().poll(), 0u);
 }
 
+// Goal: each job knows when it ran, and the workers how long all of them took. Method: jobs one
+// after the other; each begins where or after the last ended, and the times add up.
+TEST_P(WorkersConformance, JobsKnowWhenTheyRan) {
+  make(2);
+  uint64_t last_end_ns = 0;
+  uint64_t sum_ns = 0;
+  for (int i = 0; i < 10; ++i) {
+    FunctionJob job([] {});
+    Completion completion;
+    workers().submit(job, completion);
+    wait(completion);
+    EXPECT_GE(job.begin_ns, last_end_ns);
+    EXPECT_GE(job.end_ns, job.begin_ns);
+    last_end_ns = job.end_ns;
+    sum_ns += job.end_ns - job.begin_ns;
+  }
+  EXPECT_EQ(workers().busy_ns(), sum_ns);
+}
+
 // Goal: a completion is written by poll() and by nothing else, so that the control thread never
 // races with it. Method: the job says that it has run; the completion must still be pending before
 // a poll, and done after.

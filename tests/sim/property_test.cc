@@ -13,6 +13,7 @@ namespace {
 std::string broken(const Scenario& scenario, const RunResult& result) {
   if (result.hung) return "it hung";
   if (result.mismatch) return "the ranks broke the order of collectives";
+  if (!result.wrong_books.empty()) return "the books are wrong: " + result.wrong_books;
   if (!result.all_ok() && result.hard_fault_count == 0) {
     return "an error without a fault: " + result.first_error();
   }

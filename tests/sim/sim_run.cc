@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <numeric>
 
 #include "core/engine/engine.h"
 #include "core/sim/random.h"
@@ -111,6 +112,28 @@ class Rank {
   Engine& engine() { return *engine_; }
   const Status& status() const { return status_; }
   const std::vector<std::vector<std::byte>>& weights() const { return weights_; }
+  // Whether the books agree with the tiers' own counters, and the steps' reports with the books.
+  // REQUIRES: idle.
+  std::string wrong_books() const {
+    const Attribution& books = engine_->attribution();
+    const Spent spent = books.spent();
+    const EngineStats stats = engine_->stats();
+    const auto sum = [](const Spent::ByRole& bytes) {
+      return std::accumulate(bytes.begin(), bytes.end(), uint64_t{0});
+    };
+    for (size_t tier = 0; tier < kTierCount; ++tier) {
+      if (sum(spent.loaded_bytes[tier]) != stats.loaded_bytes[tier]) return "loaded bytes";
+      if (sum(spent.stored_bytes[tier]) != stats.stored_bytes[tier]) return "stored bytes";
+    }
+    if (spent.stalled_ns() > spent.wall_ns) return "more stalls than time";
+    for (const ResourceSpent& resource : spent.resources) {
+      if (resource.busy_ns > spent.wall_ns) return "busier than always";
+    }
+    if (spent.worker_ns > spent.wall_ns * workers_.count()) return "more work than workers";
+    if (books.in_flight_count() != 0) return "something is still in flight";
+    if (!status_.ok()) return "";
+    return same(reported_, at_end_) ? "" : "the steps' reports do not add up";
+  }
   uint64_t hard_fault_count() const {
     uint64_t count = device_.error_count() + workers_.error_count();
     for (const auto& disk : disks_) count += count_hard_faults(disk->fault_counts());
@@ -135,6 +158,18 @@ class Rank {
     options.count = s_.plan.workers;
     if (s_.faults && s_.seed % 7 == 5) options.error = 0.0005;
     return options;
+  }
+
+  static bool same(const Spent& a, const Spent& b) {
+    bool equal = a.wall_ns == b.wall_ns && a.step_ns == b.step_ns && a.worker_ns == b.worker_ns;
+    equal &= a.stall_ns == b.stall_ns && a.loaded_bytes == b.loaded_bytes;
+    equal &= a.stored_bytes == b.stored_bytes && a.to_device_bytes == b.to_device_bytes;
+    equal &= a.to_host_bytes == b.to_host_bytes && a.on_device_bytes == b.on_device_bytes;
+    for (size_t i = 0; i < a.resources.size(); ++i) {
+      equal &= a.resources[i].busy_ns == b.resources[i].busy_ns;
+      equal &= a.resources[i].bytes == b.resources[i].bytes;
+    }
+    return equal;
   }
 
   // ---- The user, as torch and the hooks are: allocates and frees bucket memory when told.
@@ -189,6 +224,7 @@ class Rank {
       options.max_grad_norm = s_.max_grad_norm;
       auto report = co_await engine_->step(options);
       ZO_CO_TRY(report.status());
+      if (step + 1 < s_.step_count) reported_ += engine_->attribution().last_step();
     }
     for (BucketId b = 0; b < bucket_count; ++b) {
       Status status = co_await hold(b);
@@ -197,7 +233,11 @@ class Rank {
       ZO_CO_TRY(let_go(b));
     }
     Status status = co_await engine_->settle();
-    co_return status;
+    ZO_CO_TRY(status);
+    // settle() has moved the end of the last step to now.
+    at_end_ = engine_->attribution().spent();
+    reported_ += engine_->attribution().last_step();
+    co_return Status();
   }
 
   Task<Status> initialise(BucketId b) {
@@ -281,6 +321,8 @@ class Rank {
   std::unique_ptr<Engine> engine_;
   Status status_;
   std::vector<std::vector<std::byte>> weights_;
+  Spent reported_;  // the sum of the steps' reports
+  Spent at_end_;
 };
 
 // Polls every rank until `finished`, letting time pass when nothing moves.
@@ -345,6 +387,7 @@ RunResult run(const Scenario& scenario) {
     result.status.push_back(rank->status());
     result.hard_fault_count += rank->hard_fault_count();
     result.soft_fault_count += rank->soft_fault_count();
+    if (result.wrong_books.empty()) result.wrong_books = rank->wrong_books();
   }
   if (result.all_ok()) {
     result.weights = ranks[0]->weights();

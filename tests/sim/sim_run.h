@@ -21,6 +21,7 @@ struct RunResult {
   uint64_t trace_hash = 0;
   uint64_t hard_fault_count = 0;  // injected, of the kinds that may end a run
   uint64_t soft_fault_count = 0;  // injected, of the kinds that may not
+  std::string wrong_books;        // what the reports of where time and bytes went do not add up to
   std::string last_lines;         // of the trace, for a failure report
 
   bool all_ok() const;

@@ -31,6 +31,36 @@ TEST(Completion, ReportsOneOperationAfterTheOther) {
   EXPECT_EQ(completion.bytes(), 0u);
 }
 
+class Counting final : public CompletionObserver {
+ public:
+  void moved(uint32_t ticket) override { moved_sum += ticket; }
+  void finished(uint32_t ticket) override { finished_sum += ticket; }
+  uint32_t moved_sum = 0;
+  uint32_t finished_sum = 0;
+};
+
+// Goal: an observer hears of one operation, each end once, and of none after it. Method: an
+// operation that is observed, and one more on the same completion.
+TEST(Completion, IsObservedForOneOperation) {
+  Completion completion;
+  Counting counting;
+  completion.start();
+  completion.observe(counting, 3);
+  completion.note_moved();
+  completion.note_moved();
+  EXPECT_EQ(counting.moved_sum, 3u);
+  EXPECT_EQ(counting.finished_sum, 0u);
+  completion.finish(Status());
+  EXPECT_EQ(counting.finished_sum, 3u);
+  EXPECT_EQ(completion.ticket(), 0u);
+  completion.start();
+  EXPECT_FALSE(completion.has_moved());
+  completion.note_moved();
+  completion.finish(Status());
+  EXPECT_EQ(counting.moved_sum, 3u);
+  EXPECT_EQ(counting.finished_sum, 3u);
+}
+
 // Goal: the classic lifetime faults show at once. Method: each misuse in a process of its own.
 TEST(CompletionDeathTest, Misuse) {
   Completion idle;
