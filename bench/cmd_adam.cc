@@ -13,6 +13,7 @@
 #include "bench/short_runs.h"
 #include "bench/text_table.h"
 #include "bench/update_rig.h"
+#include "optim/gradient_math.h"
 #include "optim/optimizers.h"
 #include "optim/simd_targets.h"
 #include "optim/tbb_workers.h"
@@ -64,11 +65,19 @@ zoffload::Result<std::vector<std::string>> parse_levels(std::string_view text) {
   });
 }
 
+zoffload::Result<std::vector<bool>> parse_norms(std::string_view text) {
+  if (text == "off") return std::vector<bool>{false};
+  if (text == "on") return std::vector<bool>{true};
+  if (text == "both") return std::vector<bool>{false, true};
+  return Status(Code::kInvalidArgument, "'" + std::string(text) + "' is none of off, on, both");
+}
+
 // One combination of the sweep, and what was measured of it.
 struct Candidate {
   StateFormat format = {};
   DType dtype = DType::kFloat32;
   uint32_t threads = 1;
+  bool norm = false;
   std::string level;   // as asked for
   std::string target;  // Highway's name of it; empty for the oracle
   const Optimizer* optimizer = nullptr;
@@ -77,6 +86,13 @@ struct Candidate {
   Samples bound_bytes_per_s;
   Samples share_of_bound;
 };
+
+// Of memory traffic, for a parameter: the norm reads the gradient once more.
+double bytes_of(const Candidate& candidate) {
+  const double norm = candidate.norm ? static_cast<double>(dtype_bytes(candidate.dtype)) : 0;
+  return norm +
+         update_stream_bytes(candidate.dtype, candidate.format, candidate.optimizer->moments());
+}
 
 class AdamCommand final : public Command {
  public:
@@ -115,6 +131,8 @@ class AdamCommand final : public Command {
   ShortRuns runs_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Optimizer> oracle_;
+  std::vector<bool> norms_ = {false};
+  HighwayGradientMath math_;
 };
 
 void AdamCommand::add_options(CLI::App& app, Options& options) {
@@ -133,6 +151,9 @@ void AdamCommand::add_options(CLI::App& app, Options& options) {
   add_counts(app, "--threads", threads_, "CPU workers").group(group);
   add_parsed(app, "--simd", levels_, parse_levels, "auto|scalar|LEVEL", "auto",
              "vectors: this CPU's best, one element at a time, or avx2, avx3, neon, emu128 ...")
+      .group(group);
+  add_parsed(app, "--norm", norms_, parse_norms, "off|on|both", "off",
+             "before the update: the gradients' norm, with finite check and unscale")
       .group(group);
   add_short_run_options(app, options, runs_);
 }
@@ -158,10 +179,13 @@ zoffload::Result<std::vector<Candidate>> AdamCommand::make_candidates() {
     for (const StateFormat format : formats_) {
       for (const DType dtype : dtypes_) {
         for (const uint32_t threads : threads_) {
-          candidate.format = format;
-          candidate.dtype = dtype;
-          candidate.threads = threads;
-          candidates.push_back(candidate);
+          for (const bool norm : norms_) {
+            candidate.format = format;
+            candidate.dtype = dtype;
+            candidate.threads = threads;
+            candidate.norm = norm;
+            candidates.push_back(candidate);
+          }
         }
       }
     }
@@ -172,10 +196,13 @@ zoffload::Result<std::vector<Candidate>> AdamCommand::make_candidates() {
 // Update and bound take turns on the same memory, and either begins every other time.
 Status AdamCommand::measure(Candidate& candidate, UpdateRig& rig, Workers& workers, uint32_t repeat,
                             const Stopped& stopped) {
-  std::optional<ForcedSimdTarget> forced;
-  if (candidate.level != "auto" && candidate.level != "scalar") forced.emplace(candidate.target);
+  const auto update_once = [&]() {
+    std::optional<ForcedSimdTarget> forced;  // not for the bound: it is what memory allows
+    if (candidate.level != "auto" && candidate.level != "scalar") forced.emplace(candidate.target);
+    return rig.update(*candidate.optimizer, workers, stopped, candidate.norm ? &math_ : nullptr);
+  };
   UpdatePass warm_up;
-  ZO_ASSIGN_OR_RETURN(warm_up, rig.update(*candidate.optimizer, workers, stopped));
+  ZO_ASSIGN_OR_RETURN(warm_up, update_once());
   struct Sum {
     double numel = 0;
     double seconds = 0;
@@ -190,9 +217,9 @@ Status AdamCommand::measure(Candidate& candidate, UpdateRig& rig, Workers& worke
     const bool is_update = turn % 2 == 0;
     UpdatePass pass;
     if (is_update) {
-      ZO_ASSIGN_OR_RETURN(pass, rig.update(*candidate.optimizer, workers, stopped));
+      ZO_ASSIGN_OR_RETURN(pass, update_once());
     } else {
-      ZO_ASSIGN_OR_RETURN(pass, rig.stream(workers, stopped));
+      ZO_ASSIGN_OR_RETURN(pass, rig.stream(workers, stopped, candidate.norm));
     }
     if (pass.numel < rig.numel()) break;  // stopped
     Sum& sum = is_update ? update : bound;
@@ -201,8 +228,7 @@ Status AdamCommand::measure(Candidate& candidate, UpdateRig& rig, Workers& worke
     if (is_update) cpu_seconds += pass.time.cpu_seconds;
   }
   if (update.seconds == 0 || bound.seconds == 0) return Status();  // stopped
-  const double bytes =
-      update_stream_bytes(candidate.dtype, candidate.format, candidate.optimizer->moments());
+  const double bytes = bytes_of(candidate);
   candidate.result.bytes += static_cast<uint64_t>(update.numel * bytes);
   candidate.result.seconds += update.seconds;
   candidate.result.cpu_seconds += cpu_seconds;
@@ -255,10 +281,10 @@ void AdamCommand::report(std::vector<Candidate>& candidates, bool complete,
                      {"dtype", dtype_name(candidate.dtype)},
                      {"numel", numel_},
                      {"threads", candidate.threads},
+                     {"norm", candidate.norm ? "on" : "off"},
                      {"simd", candidate.target.empty() ? "scalar" : lower(candidate.target)}};
     result.details = {{"numel_per_s", candidate.numel_per_s.median()},
-                      {"bytes_per_parameter", update_stream_bytes(candidate.dtype, candidate.format,
-                                                                  candidate.optimizer->moments())},
+                      {"bytes_per_parameter", bytes_of(candidate)},
                       {"memory_bound_bytes_per_s", candidate.bound_bytes_per_s.median()},
                       {"share_of_bound", candidate.share_of_bound.median()}};
     result.interrupted = !complete;
@@ -315,19 +341,19 @@ std::string spread_of(const Samples& samples) {
 }
 
 std::string AdamCommand::print_table(const Document& document) const {
-  std::vector<std::vector<std::string>> rows = {{"format", "dtype", "threads", "simd", "update",
-                                                 "memory traffic", "memory bound", "share of it",
-                                                 "spread"}};
+  std::vector<std::vector<std::string>> rows = {{"format", "dtype", "threads", "norm", "simd",
+                                                 "update", "memory traffic", "memory bound",
+                                                 "share of it", "spread"}};
   for (const bench::Result& result : document.results) {
     const Samples& bandwidth = result.bandwidth;
     rows.push_back({result.params["format"], result.params["dtype"],
-                    std::to_string(result.params["threads"].get<uint32_t>()), result.params["simd"],
-                    format_numel_rate(result.details["numel_per_s"]),
+                    std::to_string(result.params["threads"].get<uint32_t>()), result.params["norm"],
+                    result.params["simd"], format_numel_rate(result.details["numel_per_s"]),
                     format_rate(bandwidth.median()),
                     format_rate(result.details["memory_bound_bytes_per_s"]),
                     format_share(result.details["share_of_bound"]), spread_of(bandwidth)});
   }
-  return rows.size() == 1 ? "" : text_table(rows, {2, 4, 5, 6, 7, 8});
+  return rows.size() == 1 ? "" : text_table(rows, {2, 5, 6, 7, 8, 9});
 }
 
 }  // namespace

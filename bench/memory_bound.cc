@@ -1,76 +1,34 @@
 #include "bench/memory_bound.h"
 
-#include <hwy/cache_control.h>
-#include <hwy/highway.h>
-
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
+#include "bench/stream_tiles.h"
 #include "cuda/host_device.h"
 
 namespace zoffload::bench {
 namespace {
 
-namespace hn = hwy::HWY_NAMESPACE;
-
 constexpr uint64_t kCopyBytes = uint64_t{4} << 20;  // of one job: like a subgroup's single stream
 
-// Elements of one look at all streams, as the update's tiles.
+// Elements of one look at all streams: as the update's tiles, and whole blocks of int8 moments.
 constexpr size_t kTileNumel = 512;
+static_assert(kTileNumel % kMomentBlock == 0);
 // As the update: shorter weights stay in the cache.
 constexpr size_t kPastCacheBytesMin = size_t{64} << 10;
 
-// Zero, which the compiler does not know: what is read has to be read, and nothing changes.
-volatile uint8_t no_bits = 0;
-
-using Bytes = hn::ScalableTag<uint8_t>;
-using Vector = hn::Vec<Bytes>;
-
-Vector load(Bytes d, const std::byte* at) {
-  return hn::LoadU(d, reinterpret_cast<const uint8_t*>(at));
+template <typename T>
+Stream stream_of(std::span<T> values) {
+  return {std::as_writable_bytes(values), kTileNumel * sizeof(T)};
 }
 
-// The part of a stream that belongs to the tile [begin, begin + numel) of `whole` elements.
-template <typename Byte>
-std::span<Byte> part(std::span<Byte> stream, size_t begin, size_t numel, size_t whole) {
-  return stream.subspan(stream.size() * begin / whole, stream.size() * numel / whole);
-}
-
-void rewrite(HostSpan bytes, Vector change) {
-  const Bytes d;
-  const size_t step = hn::Lanes(d);
-  size_t i = 0;
-  for (; i + step <= bytes.size(); i += step) {
-    hn::StoreU(hn::Xor(load(d, bytes.data() + i), change), d,
-               reinterpret_cast<uint8_t*>(bytes.data()) + i);
-  }
-  const auto last = static_cast<std::byte>(hn::GetLane(change));
-  for (; i < bytes.size(); ++i) bytes[i] ^= last;
-}
-
-Vector read(ConstHostSpan bytes, Vector seen) {
-  const Bytes d;
-  const size_t step = hn::Lanes(d);
-  for (size_t i = 0; i + step <= bytes.size(); i += step) {
-    seen = hn::Or(seen, load(d, bytes.data() + i));
-  }
-  return seen;
-}
-
-void write(HostSpan bytes, Vector value, bool past_cache) {
-  const Bytes d;
-  const size_t step = hn::Lanes(d);
-  const bool aligned = reinterpret_cast<uintptr_t>(bytes.data()) % step == 0;
-  auto* const to = reinterpret_cast<uint8_t*>(bytes.data());
-  size_t i = 0;
-  for (; i + step <= bytes.size(); i += step) {
-    if (past_cache && aligned) {
-      hn::Stream(value, d, to + i);
-    } else {
-      hn::StoreU(value, d, to + i);
-    }
-  }
-  std::memset(to + i, 0, bytes.size() - i);
+void add_moment(std::vector<Stream>& streams, const MomentView& moment, size_t numel) {
+  if (moment.values.empty()) return;
+  streams.push_back({moment.values, kTileNumel * (moment.values.size() / numel)});
+  if (moment.scales.empty()) return;
+  streams.push_back(
+      {std::as_writable_bytes(moment.scales), kTileNumel / kMomentBlock * sizeof(float)});
 }
 
 class CopyJob final : public Job {
@@ -86,27 +44,23 @@ class CopyJob final : public Job {
 }  // namespace
 
 void stream_like_update(const UpdateView& view) {
-  const Bytes d;
-  const size_t whole = view.numel();
-  const Vector mask = hn::Set(d, no_bits);
+  const size_t numel = view.numel();
   const bool split = !view.residual.empty();
-  const HostSpan param = std::as_writable_bytes(view.param);
-  const bool past_cache = !split && param.size() >= kPastCacheBytesMin;
-  const HostSpan kept[] = {std::as_writable_bytes(view.master),
-                           std::as_writable_bytes(view.residual),
-                           view.exp_avg.values,
-                           view.exp_avg_sq.values,
-                           std::as_writable_bytes(view.exp_avg.scales),
-                           std::as_writable_bytes(view.exp_avg_sq.scales),
-                           split ? param : HostSpan()};
-  for (size_t begin = 0; begin < whole; begin += kTileNumel) {
-    const size_t numel = std::min(kTileNumel, whole - begin);
-    Vector change = hn::And(read(part(view.grad, begin, numel, whole), mask), mask);
-    for (const HostSpan stream : kept) rewrite(part(stream, begin, numel, whole), change);
-    if (!split) write(part(param, begin, numel, whole), change, past_cache);
-  }
-  if (past_cache) hwy::FlushStream();
+  std::vector<Stream> kept = {split ? stream_of(view.residual) : stream_of(view.master)};
+  if (split) kept.push_back(stream_of(view.param));
+  add_moment(kept, view.exp_avg, numel);
+  add_moment(kept, view.exp_avg_sq, numel);
+  StreamSet streams;
+  streams.read = view.grad;
+  streams.read_tile_bytes = kTileNumel * dtype_bytes(view.grad_dtype);
+  streams.rewritten = kept;
+  if (!split) streams.written = stream_of(view.param);
+  streams.past_cache = streams.written.bytes.size() >= kPastCacheBytesMin;
+  streams.tiles = ceil_div(numel, kTileNumel);
+  pass_over(streams);
 }
+
+void read_like_norm(const UpdateView& view) { pass_over(view.grad); }
 
 double update_stream_bytes(DType dtype, StateFormat format, MomentSet moments) {
   const bool split = dtype != DType::kFloat32 && format.master == MasterFormat::kSplit;

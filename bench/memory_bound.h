@@ -15,8 +15,11 @@ namespace zoffload::bench {
 // the cache where the update goes past it.
 void stream_like_update(const UpdateView& view);
 
-// The bytes of those streams for an element, reads and writes added up: 28 for fp32 state of Adam,
-// whatever the weights are.
+// Reads what the norm of the gradient reads.
+void read_like_norm(const UpdateView& view);
+
+// The bytes of the update's streams for an element, reads and writes added up: 28 for fp32 state of
+// Adam, whatever the weights are.
 double update_stream_bytes(DType dtype, StateFormat format, MomentSet moments);
 
 // A copy of `bytes` on `workers`, a sample per repeat: bytes read and bytes written per second.

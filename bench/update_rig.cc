@@ -1,6 +1,8 @@
 #include "bench/update_rig.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "bench/memory_bound.h"
@@ -14,14 +16,54 @@ namespace {
 
 class OptimizerJob final : public Job {
  public:
-  OptimizerJob(const Optimizer& optimizer, const UpdateView& view, uint64_t step)
-      : optimizer_(optimizer), view_(view), step_(step) {}
-  void run() override { optimizer_.update(view_, Hyper{}, 1.0f, step_); }
+  OptimizerJob(const Optimizer& optimizer, const UpdateView& view, uint64_t step,
+               const std::vector<double>& sums)
+      : optimizer_(optimizer), view_(view), step_(step), sums_(sums) {}
+  void run() override { optimizer_.update(view_, Hyper{}, scale_of(sums_), step_); }
 
  private:
+  // Clips at a norm of 1. Random gradients are finite.
+  static float scale_of(const std::vector<double>& sums) {
+    if (sums.empty()) return 1;
+    const double norm = std::sqrt(std::accumulate(sums.begin(), sums.end(), 0.0));
+    ZO_CHECK(std::isfinite(norm));
+    return static_cast<float>(1 / std::max(norm, 1.0));
+  }
+
   const Optimizer& optimizer_;
   const UpdateView& view_;
   const uint64_t step_;
+  const std::vector<double>& sums_;  // of squares, by subgroup; empty: no norm is wanted
+};
+
+// Chunk by chunk, as the engine does it.
+class NormJob final : public Job {
+ public:
+  NormJob(const GradientMath& math, const UpdateView& view, double& sum)
+      : math_(math), view_(view), sum_(sum) {}
+  void run() override {
+    const uint64_t chunk = kNormChunk * dtype_bytes(view_.grad_dtype);
+    double sum = 0;
+    for (uint64_t at = 0; at < view_.grad.size(); at += chunk) {
+      const uint64_t bytes = std::min<uint64_t>(chunk, view_.grad.size() - at);
+      sum += math_.sum_of_squares(view_.grad.subspan(at, bytes), view_.grad_dtype);
+    }
+    sum_ = sum;
+  }
+
+ private:
+  const GradientMath& math_;
+  const UpdateView& view_;
+  double& sum_;
+};
+
+class ReadJob final : public Job {
+ public:
+  explicit ReadJob(const UpdateView& view) : view_(view) {}
+  void run() override { read_like_norm(view_); }
+
+ private:
+  const UpdateView& view_;
 };
 
 class StreamJob final : public Job {
@@ -155,27 +197,45 @@ zoffload::Result<std::unique_ptr<UpdateRig>> UpdateRig::open(const UpdateSetup& 
 }
 
 zoffload::Result<UpdatePass> UpdateRig::update(const Optimizer& optimizer, Workers& workers,
-                                               const Stopped& stopped) {
+                                               const Stopped& stopped, const GradientMath* norm) {
   ++step_;
-  Jobs jobs;
-  for (const UpdateView& view : views_) {
-    jobs.push_back(std::make_unique<OptimizerJob>(optimizer, view, step_));
+  std::vector<double> sums(norm == nullptr ? 0 : views_.size());
+  Jobs norms;
+  Jobs updates;
+  for (size_t i = 0; i < views_.size(); ++i) {
+    if (norm != nullptr) norms.push_back(std::make_unique<NormJob>(*norm, views_[i], sums[i]));
+    updates.push_back(std::make_unique<OptimizerJob>(optimizer, views_[i], step_, sums));
   }
-  return run(jobs, workers, stopped);
+  return run({&norms, &updates}, workers, stopped);
 }
 
-zoffload::Result<UpdatePass> UpdateRig::stream(Workers& workers, const Stopped& stopped) {
-  Jobs jobs;
-  for (const UpdateView& view : views_) jobs.push_back(std::make_unique<StreamJob>(view));
-  return run(jobs, workers, stopped);
+zoffload::Result<UpdatePass> UpdateRig::stream(Workers& workers, const Stopped& stopped,
+                                               bool norm) {
+  Jobs reads;
+  Jobs streams;
+  for (const UpdateView& view : views_) {
+    if (norm) reads.push_back(std::make_unique<ReadJob>(view));
+    streams.push_back(std::make_unique<StreamJob>(view));
+  }
+  return run({&reads, &streams}, workers, stopped);
 }
 
-zoffload::Result<UpdatePass> UpdateRig::run(const Jobs& jobs, Workers& workers,
-                                            const Stopped& stopped) {
-  UpdatePass pass;
-  ZO_ASSIGN_OR_RETURN(pass.time, run_jobs(jobs, workers, stopped));
-  for (size_t i = 0; i < pass.time.done_count; ++i) pass.numel += views_[i].numel();
-  return pass;
+// One pass after the other; the last one says what was updated.
+zoffload::Result<UpdatePass> UpdateRig::run(const std::vector<const Jobs*>& passes,
+                                            Workers& workers, const Stopped& stopped) {
+  UpdatePass whole;
+  for (const Jobs* jobs : passes) {
+    if (jobs->empty()) continue;
+    ZO_ASSIGN_OR_RETURN(const PassTime time, run_jobs(*jobs, workers, stopped));
+    whole.time.seconds += time.seconds;
+    whole.time.cpu_seconds += time.cpu_seconds;
+    whole.time.done_count = time.done_count;
+    if (time.done_count == jobs->size()) continue;
+    if (jobs != passes.back()) whole.time.done_count = 0;
+    break;
+  }
+  for (size_t i = 0; i < whole.time.done_count; ++i) whole.numel += views_[i].numel();
+  return whole;
 }
 
 }  // namespace zoffload::bench

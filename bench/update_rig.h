@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bench/run_jobs.h"
+#include "core/ports/gradient_math.h"
 #include "core/ports/optimizer.h"
 #include "cuda/host_device.h"
 
@@ -41,17 +42,21 @@ class UpdateRig {
   uint64_t numel() const { return numel_; }
   size_t subgroup_count() const { return views_.size(); }
 
-  // One step of `optimizer` on every element.
+  // One step of `optimizer` on every element. With `norm`, the sum of squares of all gradients
+  // comes first, and what it says is the scale of the gradients: finite check, unscale, clip.
   zoffload::Result<UpdatePass> update(const Optimizer& optimizer, Workers& workers,
-                                      const Stopped& stopped = {});
+                                      const Stopped& stopped = {},
+                                      const GradientMath* norm = nullptr);
   // Streams the same bytes; the state stays as it is.
-  zoffload::Result<UpdatePass> stream(Workers& workers, const Stopped& stopped = {});
+  zoffload::Result<UpdatePass> stream(Workers& workers, const Stopped& stopped = {},
+                                      bool norm = false);
 
   const std::vector<UpdateView>& views() const { return views_; }  // a subgroup each, for tests
 
  private:
   UpdateRig() = default;
-  zoffload::Result<UpdatePass> run(const Jobs& jobs, Workers& workers, const Stopped& stopped);
+  zoffload::Result<UpdatePass> run(const std::vector<const Jobs*>& passes, Workers& workers,
+                                   const Stopped& stopped);
 
   HostDevice memory_;
   std::vector<UpdateView> views_;

@@ -104,6 +104,13 @@ def test_adam_in_every_format(measure):
     assert found == list(BYTES.values())
 
 
+def test_adam_with_the_norm_reads_the_gradient_twice(measure):
+    document = measure("adam", "--numel", "256Ki", "--norm", "both", *SHORT)
+    found = [(r["params"]["norm"], r["details"]["bytes_per_parameter"]) for r in document["results"]]
+    assert found == [("off", 28), ("on", 30)]
+    assert all(result["details"]["share_of_bound"] > 0 for result in document["results"])
+
+
 @pytest.mark.parametrize("optimizer, nbytes", [("sgd", 12), ("lion", 20), ("adagrad", 20)])
 def test_adam_of_other_optimizers(measure, optimizer, nbytes):
     document = measure("adam", "--numel", "64Ki", "--optimizer", optimizer, *SHORT)
@@ -271,6 +278,7 @@ def test_pipeline_ends_after_the_step_at_a_signal(check_document, tmp_path):
         ("adam", "--numel", "-3"),
         ("adam", "--format", "fp31"),
         ("adam", "--simd", "mmx"),
+        ("adam", "--norm", "maybe"),
         ("adam", "--dtype", "fp16"),
         ("adam", "--threads", "0"),
         ("adam", "--threads", "1,100000"),

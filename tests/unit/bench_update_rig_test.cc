@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "bench/memory_bound.h"
 #include "bench/update_rig.h"
+#include "core/plan/layout.h"
+#include "optim/gradient_math.h"
 #include "optim/optimizers.h"
 #include "optim/tbb_workers.h"
 
@@ -91,6 +93,55 @@ TEST_P(UpdateRigTest, UpdatesEveryElementOnce) {
   for (size_t i = 0; i < found.size(); ++i) {
     EXPECT_TRUE(same_state(found[i], expected[i])) << "subgroup " << i;
     EXPECT_EQ(found[i].param, expected[i].param) << "subgroup " << i;
+  }
+}
+
+// Goal: with the norm, all gradients are summed before the first is used, and then scaled. Method:
+// the oracle on a copy with the scale that the scalar sums give.
+TEST_P(UpdateRigTest, NormScalesTheGradients) {
+  const auto rig = must_open(three_subgroups(GetParam()));
+  std::vector<State> expected = states_of(*rig);
+  const ScalarGradientMath math;
+  double sum = 0;
+  for (const State& state : expected) {
+    const uint64_t chunk = kNormChunk * dtype_bytes(state.grad_dtype);
+    double part = 0;
+    for (uint64_t at = 0; at < state.grad.size(); at += chunk) {
+      const uint64_t bytes = std::min<uint64_t>(chunk, state.grad.size() - at);
+      part += math.sum_of_squares(ConstHostSpan(state.grad).subspan(at, bytes), state.grad_dtype);
+    }
+    sum += part;
+  }
+  ASSERT_GT(sum, 1);
+  const auto optimizer = std::move(*make_optimizer("adamw"));
+  const auto oracle = std::move(*make_optimizer("scalar_adamw"));
+  const HighwayGradientMath vectors;
+  const auto pass = rig->update(*optimizer, workers_, {}, &vectors);
+  ASSERT_TRUE(pass.ok());
+  EXPECT_EQ(pass->numel, 20'001u);
+  const auto scale = static_cast<float>(1 / std::sqrt(sum));
+  for (State& state : expected) oracle->update(state.view(), Hyper{}, scale, 1);
+  const std::vector<State> found = states_of(*rig);
+  for (size_t i = 0; i < found.size(); ++i) {
+    EXPECT_TRUE(same_state(found[i], expected[i])) << "subgroup " << i;
+  }
+  const auto stream = rig->stream(workers_, {}, true);
+  ASSERT_TRUE(stream.ok());
+  EXPECT_EQ(stream->numel, 20'001u);
+}
+
+// Goal: a pass that is stopped before it begins has updated nothing. Method: with the norm, and
+// without.
+TEST_P(UpdateRigTest, StoppedBeforeTheUpdate) {
+  const auto rig = must_open(three_subgroups(GetParam()));
+  const auto optimizer = std::move(*make_optimizer("adamw"));
+  const HighwayGradientMath math;
+  const Stopped now = [] { return true; };
+  for (const GradientMath* norm :
+       {static_cast<const GradientMath*>(nullptr), static_cast<const GradientMath*>(&math)}) {
+    const auto pass = rig->update(*optimizer, workers_, now, norm);
+    ASSERT_TRUE(pass.ok());
+    EXPECT_EQ(pass->numel, 0u);
   }
 }
 
