@@ -10,6 +10,7 @@
 #include "bench/commands.h"
 #include "bench/memory_bound.h"
 #include "bench/model_shape.h"
+#include "bench/peer_runs.h"
 #include "bench/short_runs.h"
 #include "bench/text_table.h"
 #include "bench/update_rig.h"
@@ -94,6 +95,14 @@ double bytes_of(const Candidate& candidate) {
          update_stream_bytes(candidate.dtype, candidate.format, candidate.optimizer->moments());
 }
 
+Json params_of(const Candidate& candidate) {
+  return {{"format", state_format_name(candidate.format)},
+          {"dtype", dtype_name(candidate.dtype)},
+          {"threads", candidate.threads},
+          {"norm", candidate.norm ? "on" : "off"},
+          {"simd", candidate.target.empty() ? "scalar" : lower(candidate.target)}};
+}
+
 class AdamCommand final : public Command {
  public:
   const char* name() const override { return "adam"; }
@@ -105,8 +114,8 @@ class AdamCommand final : public Command {
            "  zoffload-bench adam\n"
            "How it scales with threads, and what compact state saves.\n"
            "  zoffload-bench adam --threads 1,2,4,8 --format fp32,split,split+bf16\n"
-           "What the vectors bring: the best ones, AVX2, and one element at a time.\n"
-           "  zoffload-bench adam --threads 1 --numel 16Mi --simd auto,avx2,scalar\n";
+           "Beside PyTorch's fused AdamW and DeepSpeed's CPUAdam, with and without the norm.\n"
+           "  zoffload-bench adam --norm both --repeats 7 --compare torch,deepspeed\n";
   }
 
   void add_options(CLI::App& app, Options& options) override;
@@ -116,11 +125,14 @@ class AdamCommand final : public Command {
  private:
   zoffload::Result<std::vector<Candidate>> make_candidates();
   UpdateSetup setup_of(DType dtype, StateFormat format) const;
+  Status check_values() const;
   zoffload::Result<bool> measure_all(const UpdateSetup& setup, std::vector<Candidate*> candidates,
                                      Context& context);
+  zoffload::Result<bool> measure_sweep(std::vector<Candidate>& candidates, Context& context);
   Status measure(Candidate& candidate, UpdateRig& rig, Workers& workers, uint32_t repeat,
                  const Stopped& stopped);
   void report(std::vector<Candidate>& candidates, bool complete, Document& document) const;
+  void report_peers(const std::vector<Candidate*>& candidates, bool complete, Document& document);
 
   uint64_t numel_ = uint64_t{64} << 20;
   std::vector<StateFormat> formats_ = {StateFormat()};
@@ -133,6 +145,8 @@ class AdamCommand final : public Command {
   std::unique_ptr<Optimizer> oracle_;
   std::vector<bool> norms_ = {false};
   HighwayGradientMath math_;
+  PeerOptions peer_options_;
+  std::unique_ptr<PeerRuns> peers_;  // if --compare asks for them
 };
 
 void AdamCommand::add_options(CLI::App& app, Options& options) {
@@ -156,6 +170,7 @@ void AdamCommand::add_options(CLI::App& app, Options& options) {
              "before the update: the gradients' norm, with finite check and unscale")
       .group(group);
   add_short_run_options(app, options, runs_);
+  add_peer_options(app, peer_options_);
 }
 
 zoffload::Result<std::vector<Candidate>> AdamCommand::make_candidates() {
@@ -259,13 +274,31 @@ zoffload::Result<bool> AdamCommand::measure_all(const UpdateSetup& setup,
     if (!own) own = std::make_unique<TbbWorkers>(candidate->threads);
   }
   const auto measure_one = [&](size_t i, uint32_t repeat) {
+    const Stopped stopped = stopped_by(context);
+    // As long as an update has of the time that it shares with the bound.
+    if (i >= candidates.size()) {
+      return peers_->measure(i - candidates.size(), runs_.runtime_s / 2, stopped);
+    }
     Candidate& candidate = *candidates[i];
-    return measure(candidate, *rig, *workers.at(candidate.threads), repeat, stopped_by(context));
+    return measure(candidate, *rig, *workers.at(candidate.threads), repeat, stopped);
   };
-  return run_rounds(
-      candidates.size(), runs_.repeats, context,
+  const auto whole = run_rounds(
+      candidates.size() + (peers_ ? peers_->count() : 0), runs_.repeats, context,
       "adam " + std::string(state_format_name(setup.format)) + " " + dtype_name(setup.dtype),
       measure_one);
+  report_peers(candidates, whole.ok() && *whole, context.document());
+  return whole;
+}
+
+void AdamCommand::report_peers(const std::vector<Candidate*>& candidates, bool complete,
+                               Document& document) {
+  if (!peers_) return;
+  for (const Candidate* candidate : candidates) {
+    peers_->compare(candidate->numel_per_s, params_of(*candidate), candidate->norm, document);
+  }
+  peers_->take_results({{"beside", std::string(state_format_name(candidates[0]->format)) + " " +
+                                       dtype_name(candidates[0]->dtype)}},
+                       complete, document);
 }
 
 void AdamCommand::report(std::vector<Candidate>& candidates, bool complete,
@@ -274,15 +307,9 @@ void AdamCommand::report(std::vector<Candidate>& candidates, bool complete,
   for (Candidate& candidate : candidates) {
     bench::Result& result = candidate.result;
     if (result.bandwidth.empty()) continue;
-    const std::string format(state_format_name(candidate.format));
-    result.name = "adam." + format;
-    result.params = {{"optimizer", optimizer_name_},
-                     {"format", format},
-                     {"dtype", dtype_name(candidate.dtype)},
-                     {"numel", numel_},
-                     {"threads", candidate.threads},
-                     {"norm", candidate.norm ? "on" : "off"},
-                     {"simd", candidate.target.empty() ? "scalar" : lower(candidate.target)}};
+    result.name = "adam." + std::string(state_format_name(candidate.format));
+    result.params = {{"optimizer", optimizer_name_}, {"numel", numel_}};
+    result.params.update(params_of(candidate));
     result.details = {{"numel_per_s", candidate.numel_per_s.median()},
                       {"bytes_per_parameter", bytes_of(candidate)},
                       {"memory_bound_bytes_per_s", candidate.bound_bytes_per_s.median()},
@@ -300,39 +327,61 @@ void AdamCommand::report(std::vector<Candidate>& candidates, bool complete,
   document.summary["threads"] = best->threads;
 }
 
-zoffload::Result<ExitCode> AdamCommand::run(Context& context) {
+Status AdamCommand::check_values() const {
   ZO_TRY(check_threads(*std::max_element(threads_.begin(), threads_.end())));
-  ZO_ASSIGN_OR_RETURN(std::vector<Candidate> candidates, make_candidates());
   uint64_t memory_bytes = 0;
-  for (const Candidate& candidate : candidates) {
-    const UpdateSetup setup = setup_of(candidate.dtype, candidate.format);
-    memory_bytes = std::max(memory_bytes, UpdateRig::memory_bytes(setup));
+  for (const DType dtype : dtypes_) {
+    for (const StateFormat format : formats_) {
+      memory_bytes = std::max(memory_bytes, UpdateRig::memory_bytes(setup_of(dtype, format)));
+    }
   }
-  ZO_TRY(check_memory(memory_bytes, "--numel " + format_numel(numel_), "give a smaller --numel"));
+  if (!peer_options_.libraries.empty()) {
+    if (threads_.size() > 1) {
+      return Status(Code::kInvalidArgument, "--compare needs one number of --threads");
+    }
+    if (optimizer_name_ != "adamw") {
+      return Status(Code::kInvalidArgument, "--compare is of --optimizer adamw");
+    }
+    memory_bytes += peer_options_.libraries.size() * Peer::memory_bytes({numel_, threads_[0]});
+  }
+  return check_memory(memory_bytes, "--numel " + format_numel(numel_), "give a smaller --numel");
+}
+
+// Rig after rig: what has the same state shares its memory.
+zoffload::Result<bool> AdamCommand::measure_sweep(std::vector<Candidate>& candidates,
+                                                  Context& context) {
+  for (const StateFormat format : formats_) {
+    for (const DType dtype : dtypes_) {
+      std::vector<Candidate*> sharing;
+      for (Candidate& candidate : candidates) {
+        const bool same = candidate.dtype == dtype && candidate.format == format;
+        if (same) sharing.push_back(&candidate);
+      }
+      ZO_ASSIGN_OR_RETURN(const bool whole, measure_all(setup_of(dtype, format), sharing, context));
+      if (!whole) return false;
+    }
+  }
+  return true;
+}
+
+zoffload::Result<ExitCode> AdamCommand::run(Context& context) {
+  ZO_ASSIGN_OR_RETURN(std::vector<Candidate> candidates, make_candidates());
+  ZO_TRY(check_values());
   if (context.options().dry_run) {
     context.plan("would measure " + std::to_string(candidates.size()) + " combinations");
     return ExitCode::kDone;
   }
-  bool complete = true;
-  Status error;
-  std::vector<UpdateSetup> setups;
-  for (const StateFormat format : formats_) {
-    for (const DType dtype : dtypes_) setups.push_back(setup_of(dtype, format));
+  if (!peer_options_.libraries.empty()) {
+    const auto wanted = [this](const Peer::Variant& variant) {
+      return std::find(norms_.begin(), norms_.end(), variant.norm) != norms_.end();
+    };
+    ZO_ASSIGN_OR_RETURN(peers_,
+                        PeerRuns::start(peer_options_, {numel_, threads_[0]}, wanted, context));
   }
-  for (const UpdateSetup& setup : setups) {
-    std::vector<Candidate*> sharing;
-    for (Candidate& candidate : candidates) {
-      const bool same = candidate.dtype == setup.dtype && candidate.format == setup.format;
-      if (same) sharing.push_back(&candidate);
-    }
-    const auto whole = measure_all(setup, sharing, context);
-    if (!whole.ok()) error = whole.status();
-    complete = complete && whole.ok() && *whole;
-    if (!complete) break;
-  }
-  report(candidates, complete, context.document());
-  ZO_TRY(error);
-  return end_rounds(complete, context);
+  const auto whole = measure_sweep(candidates, context);
+  report(candidates, whole.ok() && *whole, context.document());
+  ZO_TRY(whole.status());
+  return end_rounds(*whole, context);
 }
 
 std::string spread_of(const Samples& samples) {
@@ -345,6 +394,7 @@ std::string AdamCommand::print_table(const Document& document) const {
                                                  "update", "memory traffic", "memory bound",
                                                  "share of it", "spread"}};
   for (const bench::Result& result : document.results) {
+    if (!result.name.starts_with("adam.")) continue;
     const Samples& bandwidth = result.bandwidth;
     rows.push_back({result.params["format"], result.params["dtype"],
                     std::to_string(result.params["threads"].get<uint32_t>()), result.params["norm"],
@@ -353,7 +403,8 @@ std::string AdamCommand::print_table(const Document& document) const {
                     format_rate(result.details["memory_bound_bytes_per_s"]),
                     format_share(result.details["share_of_bound"]), spread_of(bandwidth)});
   }
-  return rows.size() == 1 ? "" : text_table(rows, {2, 5, 6, 7, 8, 9});
+  if (rows.size() == 1) return "";
+  return text_table(rows, {2, 5, 6, 7, 8, 9}) + ratios_table(document);
 }
 
 }  // namespace

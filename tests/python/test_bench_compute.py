@@ -5,6 +5,7 @@ Method: the real binary with tiny sizes; every document against the shipped sche
 """
 
 import signal
+import sys
 import time
 
 import pytest
@@ -106,7 +107,9 @@ def test_adam_in_every_format(measure):
 
 def test_adam_with_the_norm_reads_the_gradient_twice(measure):
     document = measure("adam", "--numel", "256Ki", "--norm", "both", *SHORT)
-    found = [(r["params"]["norm"], r["details"]["bytes_per_parameter"]) for r in document["results"]]
+    found = [
+        (r["params"]["norm"], r["details"]["bytes_per_parameter"]) for r in document["results"]
+    ]
     assert found == [("off", 28), ("on", 30)]
     assert all(result["details"]["share_of_bound"] > 0 for result in document["results"])
 
@@ -115,6 +118,68 @@ def test_adam_with_the_norm_reads_the_gradient_twice(measure):
 def test_adam_of_other_optimizers(measure, optimizer, nbytes):
     document = measure("adam", "--numel", "64Ki", "--optimizer", optimizer, *SHORT)
     assert document["results"][0]["details"]["bytes_per_parameter"] == nbytes
+
+
+def test_adam_beside_torch(measure):
+    """Goal: torch's steps are measured in the same rounds, and each of ours is set against those
+    that do as much. Method: a tiny model, both formats, with and without the norm."""
+    pytest.importorskip("torch")
+    peer = ("--compare", "torch", "--python", sys.executable)
+    document = measure("adam", "--numel", "4Ki", "--norm", "both", "--threads", "1",
+                       "--format", "fp32,bf16", *peer, *SHORT)  # fmt: skip
+    ratios = document["summary"]["ratios"]
+    against = {(row["against"], row["norm"], row["format"]) for row in ratios}
+    torch = [("torch.fp32", "off"), ("torch.fp32+copy", "off"), ("torch.fp32+copy, norm", "on")]
+    assert against == {(*one, form) for one in torch for form in ("fp32", "bf16")}
+    assert all(0 < row["min"] <= row["median"] <= row["max"] for row in ratios)
+    assert all(len(row["rounds"]) == 2 for row in ratios)
+    results = by_name(document)
+    for name, _ in torch:
+        assert [r["params"]["beside"] for r in results[name]] == ["fp32 bf16", "bf16 bf16"]
+        assert all(len(r["bandwidth_bytes_per_s"]["samples"]) == 2 for r in results[name])
+
+
+def python_that(tmp_path, line):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{line}\n")
+    python.chmod(0o755)
+    return python
+
+
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        (f'exec {sys.executable} -I -S "$@"', "-m pip install torch"),
+        ("echo no luck >&2; exit 1", "no luck"),
+        (None, "cannot be started"),
+    ],
+)
+def test_compare_says_what_is_missing(bench, tmp_path, line, said):
+    """Method: a Python without packages, one that fails, and one that is not there."""
+    python = tmp_path / "none" if line is None else python_that(tmp_path, line)
+    ended = bench("adam", "--numel", "4Ki", "--compare", "torch", "--python", python)
+    assert ended.code == 3
+    assert said in ended.stderr
+    assert str(python) in ended.stderr
+    assert ended.stdout == ""
+
+
+@pytest.mark.parametrize("flags", [("--threads", "1,2"), ("--optimizer", "lion")])
+def test_compare_is_of_one_thing(bench, flags):
+    ended = bench("adam", "--numel", "4Ki", "--compare", "torch", *flags)
+    assert ended.code == 2
+    assert "--compare" in ended.stderr
+
+
+def test_compare_ends_at_a_signal(tmp_path):
+    """Method: another library that never answers."""
+    begun = tmp_path / "begun"
+    python = python_that(tmp_path, f"touch {begun}; exec sleep 600")
+    child = start("adam", "--numel", "4Ki", "--compare", "torch", "--python", python)
+    while child.poll() is None and not begun.exists():
+        time.sleep(0.01)  # between two looks
+    child.send_signal(signal.SIGINT)
+    assert finish(child).code == 130
 
 
 @pytest.mark.parametrize(
@@ -279,6 +344,7 @@ def test_pipeline_ends_after_the_step_at_a_signal(check_document, tmp_path):
         ("adam", "--format", "fp31"),
         ("adam", "--simd", "mmx"),
         ("adam", "--norm", "maybe"),
+        ("adam", "--compare", "torch,jax"),
         ("adam", "--dtype", "fp16"),
         ("adam", "--threads", "0"),
         ("adam", "--threads", "1,100000"),
