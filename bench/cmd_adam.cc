@@ -277,7 +277,7 @@ zoffload::Result<bool> AdamCommand::measure_all(const UpdateSetup& setup,
     const Stopped stopped = stopped_by(context);
     // As long as an update has of the time that it shares with the bound.
     if (i >= candidates.size()) {
-      return peers_->measure(i - candidates.size(), runs_.runtime_s / 2, stopped);
+      return peers_->measure(i - candidates.size(), {.runtime_s = runs_.runtime_s / 2}, stopped);
     }
     Candidate& candidate = *candidates[i];
     return measure(candidate, *rig, *workers.at(candidate.threads), repeat, stopped);

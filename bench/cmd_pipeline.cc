@@ -13,6 +13,7 @@
 #include "bench/memory_bound.h"
 #include "bench/output.h"
 #include "bench/pipeline_run.h"
+#include "bench/pipeline_text.h"
 #include "bench/short_runs.h"
 #include "bench/update_rig.h"
 #include "core/base/format.h"
@@ -65,6 +66,7 @@ class PipelineCommand final : public Command {
 
  private:
   Status check_values(const Options& options) const;
+  Status check_compare(const Options& options) const;
   zoffload::Result<PipelineSetup> make_setup(const Context& context) const;
   void report(const PipelineRun& run, const PipelineSetup& setup, bool complete,
               Document& document) const;
@@ -86,6 +88,7 @@ class PipelineCommand final : public Command {
   uint32_t steps_ = 3;
   uint32_t rounds_ = 3;
   double bound_s_ = 2;
+  PeerOptions compare_;
 };
 
 void PipelineCommand::add_options(CLI::App& app, Options& options) {
@@ -139,6 +142,18 @@ void PipelineCommand::add_options(CLI::App& app, Options& options) {
   add_seconds(app, "--bound-runtime", bound_s_, "longest measurement of a bound in a round")
       .group("Measuring");
   add_budget_options(app, options);
+  add_peer_options(app, compare_);
+}
+
+// What DeepSpeed's optimizer on NVMe can be asked to do too.
+Status PipelineCommand::check_compare(const Options& options) const {
+  const bool same = compare_.libraries == std::vector<std::string>{"deepspeed"} &&
+                    placement_.nvme == 1 && options.paths.size() == 1 && model_file_.empty() &&
+                    dtype_ == DType::kBFloat16;
+  if (same) return Status();
+  return Status(Code::kInvalidArgument,
+                "--compare is of deepspeed, and of a model of --numel bf16 parameters with all "
+                "state on one --path");
 }
 
 Status PipelineCommand::check_values(const Options& options) const {
@@ -150,6 +165,7 @@ Status PipelineCommand::check_values(const Options& options) const {
     return wrong("--block-size must be a multiple of 4KiB, at most 64MiB");
   }
   if (queue_depth_ > kQueueDepthMax) return wrong("--queue-depth is above 4096");
+  if (!compare_.libraries.empty()) ZO_TRY(check_compare(options));
   if (subgroup_bytes_ > kSubgroupBytesMax) return wrong("--subgroup-bytes is above 1GiB");
   return check_threads(threads_);
 }
@@ -195,6 +211,7 @@ zoffload::Result<PipelineSetup> PipelineCommand::make_setup(const Context& conte
   setup.steps = steps_;
   setup.rounds = rounds_;
   setup.bound_s = bound_s_;
+  setup.compare = compare_;
   return setup;
 }
 
@@ -331,6 +348,23 @@ bench::Result step_result(const PipelineFigures& figures, const PipelineRun& run
   return result;
 }
 
+void report_peers(const PipelineRun& run, const PipelineSetup& setup, bool complete,
+                  Document& document) {
+  const std::string format(state_format_name(setup.format));
+  for (const PipelineFigures& figures : run.figures()) {
+    Samples rates;
+    for (const double seconds : figures.seconds_by_round.values) {
+      rates.values.push_back(static_cast<double>(run.numel()) / seconds);
+    }
+    const Json ours = {{"format", format},
+                       {"dtype", dtype_name(setup.dtype)},
+                       {"checksums", figures.checksums ? "on" : "off"}};
+    run.peers()->compare(rates, ours, false, document);
+  }
+  run.peers()->take_results({{"beside", format + " " + dtype_name(setup.dtype)}}, complete,
+                            document);
+}
+
 void PipelineCommand::report(const PipelineRun& run, const PipelineSetup& setup, bool complete,
                              Document& document) const {
   Json& summary = document.summary;
@@ -348,6 +382,7 @@ void PipelineCommand::report(const PipelineRun& run, const PipelineSetup& setup,
     document.results.push_back(std::move(result));
   }
   for (const Bound& bound : run.bounds()) document.results.push_back(bound_result(bound, setup));
+  if (run.peers() != nullptr) report_peers(run, setup, complete, document);
   if (run.figures().size() != 2) return;
   const Samples& on = run.figures()[0].seconds_by_round;
   const Samples& off = run.figures()[1].seconds_by_round;
@@ -358,66 +393,16 @@ void PipelineCommand::report(const PipelineRun& run, const PipelineSetup& setup,
   if (!ratios.empty()) summary["checksums_on_off_ratio"] = ratios.median();  // of the speeds
 }
 
-std::string line(const char* what, const std::string& figure) {
-  char text[32];
-  std::snprintf(text, sizeof text, "  %-18s", what);
-  return text + figure + "\n";
-}
-
-std::string describe(const bench::Result& result, const std::vector<bench::Result>& results) {
-  const Json& details = result.details;
-  const double step_s = result.details["seconds_per_step"]["median"];
-  char text[160];
-  std::string table = "update of " + format_numel(result.params["numel"].get<uint64_t>()) + " " +
-                      result.params["dtype"].get<std::string>() + " parameters, state on " +
-                      result.params["optimizer_tier"].get<std::string>() + ", checksums " +
-                      result.params["checksums"].get<std::string>() + "\n";
-  const Samples& bandwidth = result.bandwidth;
-  std::snprintf(text, sizeof text, "%s (%s to %s, %zu steps)", format_seconds(step_s).c_str(),
-                format_seconds(details["seconds_per_step"]["min"]).c_str(),
-                format_seconds(details["seconds_per_step"]["max"]).c_str(),
-                bandwidth.values.size());
-  table += line("step", text) + line("", format_numel_rate(details["parameters_per_s"]));
-  table +=
-      line(details["bytes_are"] == "nvme" ? "drives" : "memory", format_rate(bandwidth.median()));
-  if (details["bytes_are"] == "nvme") {
-    std::snprintf(text, sizeof text, "%.2f read, %.2f written",
-                  details["nvme_read_bytes_per_parameter"].get<double>(),
-                  details["nvme_written_bytes_per_parameter"].get<double>());
-    table += line("bytes/parameter", text);
-  }
-  for (const bench::Result& bound : results) {
-    if (!bound.name.starts_with("bound.")) continue;
-    const std::string key = bound.name.substr(6) + " alone";
-    table += line(key.c_str(), format_seconds(bound.details["step_seconds"]) + " at " +
-                                   format_rate(bound.bandwidth.median()));
-  }
-  if (details.contains("share_of_bound")) {
-    const double share = details["share_of_bound"];
-    table += line("bound by", details["bound_by"].get<std::string>() + ", at " +
-                                  format_share(share) + " of the speed that it allows" +
-                                  (share > 1 ? " (above 100 % is noise)" : ""));
-  }
-  if (details.contains("steps_to_600_tbw")) {
-    std::snprintf(text, sizeof text,
-                  "%llu steps use up a 600 TBW drive, %llu one of 7008 TBW (3.84 TB, 1 DWPD, 5 y)",
-                  details["steps_to_600_tbw"].get<unsigned long long>(),
-                  details["steps_to_7008_tbw"].get<unsigned long long>());
-    table += line("endurance", text);
-  }
-  return table;
-}
-
 std::string PipelineCommand::print_table(const Document& document) const {
   std::string table;
   for (const bench::Result& result : document.results) {
-    if (result.name == "pipeline") table += describe(result, document.results);
+    if (result.name == "pipeline") table += pipeline_text(result, document.results);
   }
   if (document.summary.contains("checksums_on_off_ratio")) {
     table += "speed with checksums: " + format_share(document.summary["checksums_on_off_ratio"]) +
              " of that without\n";
   }
-  return table;
+  return table + ratios_table(document);
 }
 
 }  // namespace

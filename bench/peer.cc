@@ -1,5 +1,7 @@
 #include "bench/peer.h"
 
+#include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -19,13 +21,32 @@ Status missing(const std::string& library, const std::string& python, const std:
 
 }  // namespace
 
+zoffload::Result<std::unique_ptr<PeerFolder>> PeerFolder::make(const std::string& path) {
+  std::string folder = path + "/zoffload-compare-XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) return Status::from_errno(errno, folder);
+  return std::unique_ptr<PeerFolder>(new PeerFolder(std::move(folder)));
+}
+
+PeerFolder::~PeerFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
 zoffload::Result<std::unique_ptr<Peer>> Peer::start(const std::string& library,
                                                     const std::string& python,
                                                     const PeerSetup& setup,
                                                     const Stopped& stopped) {
   std::unique_ptr<Peer> peer(new Peer(library));
-  auto child = LineChild::start({python, "-c", compare_worker(), library,
-                                 std::to_string(setup.numel), std::to_string(setup.threads)});
+  if (!setup.path.empty()) {
+    ZO_ASSIGN_OR_RETURN(peer->folder_, PeerFolder::make(setup.path));
+  }
+  const Json request = {{"library", library},
+                        {"numel", setup.numel},
+                        {"threads", setup.threads},
+                        {"folder", peer->folder_ ? peer->folder_->path() : ""},
+                        {"block_bytes", setup.block_bytes},
+                        {"queue_depth", setup.queue_depth}};
+  auto child = LineChild::start({python, "-c", compare_worker(), request.dump()});
   if (!child.ok()) return child.status().within("--python");
   peer->child_ = std::move(*child);
   const auto line = peer->child_->receive(stopped);
@@ -34,6 +55,7 @@ zoffload::Result<std::unique_ptr<Peer>> Peer::start(const std::string& library,
   const Json answer = Json::parse(*line);
   if (answer.contains("missing")) return missing(library, python, answer["missing"]);
   peer->version_ = answer["version"];
+  peer->numel_ = answer["numel"];
   for (const Json& one : answer["variants"]) {
     peer->variants_.push_back({one["name"], one["norm"], one["bytes_per_parameter"]});
   }

@@ -49,18 +49,19 @@ zoffload::Result<std::unique_ptr<PeerRuns>> PeerRuns::start(
   return runs;
 }
 
-Status PeerRuns::measure(size_t variant, double runtime_s, const Stopped& stopped) {
+Status PeerRuns::measure(size_t variant, const PeerSteps& length, const Stopped& stopped) {
   Run& run = runs_[variant];
-  ZO_ASSIGN_OR_RETURN(double step_s, run.peer->step(run.variant, stopped));  // warms up
-  double steps = 0;
   double seconds = 0;
-  while (step_s > 0 && (steps == 0 || seconds < runtime_s)) {
-    ZO_ASSIGN_OR_RETURN(step_s, run.peer->step(run.variant, stopped));
+  uint32_t steps = 0;
+  for (uint32_t i = 0; steps < length.steps || seconds < length.runtime_s; ++i) {
+    ZO_ASSIGN_OR_RETURN(const double step_s, run.peer->step(run.variant, stopped));
+    if (step_s <= 0) return Status();  // stopped
+    if (!setup_.path.empty()) run.result.written_bytes += Peer::file_bytes(setup_);
+    if (i < length.warmup_steps) continue;
     seconds += step_s;
     ++steps;
   }
-  if (step_s <= 0) return Status();  // stopped
-  const double numel = steps * static_cast<double>(setup_.numel);
+  const double numel = steps * static_cast<double>(run.peer->numel());
   const double bytes = numel * run.what().bytes_per_parameter;
   run.result.bytes += static_cast<uint64_t>(bytes);
   run.result.seconds += seconds;
@@ -95,8 +96,9 @@ void PeerRuns::take_results(const Json& params, bool complete, Document& documen
     const Samples rates = std::exchange(run.numel_per_s, {});
     if (rates.empty()) continue;
     result.name = run.name();
-    result.params = {
-        {"version", run.peer->version()}, {"numel", setup_.numel}, {"threads", setup_.threads}};
+    result.params = {{"version", run.peer->version()},
+                     {"numel", run.peer->numel()},
+                     {"threads", setup_.threads}};
     result.params.update(params);
     result.details = {{"numel_per_s", rates.median()},
                       {"bytes_per_parameter", run.what().bytes_per_parameter}};

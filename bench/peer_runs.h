@@ -23,6 +23,13 @@ struct PeerOptions {
 
 void add_peer_options(CLI::App& app, PeerOptions& options);  // --compare, --python
 
+// How many steps a sample is of.
+struct PeerSteps {
+  uint32_t warmup_steps = 1;  // not counted
+  uint32_t steps = 1;         // at least
+  double runtime_s = 0;       // likewise
+};
+
 class PeerRuns {
  public:
   // Starts the libraries; `wanted` says of which variants.
@@ -31,8 +38,8 @@ class PeerRuns {
       const std::function<bool(const Peer::Variant&)>& wanted, Context& context);
 
   size_t count() const { return runs_.size(); }
-  // One sample of one variant: steps for so long, after one that is not counted.
-  Status measure(size_t variant, double runtime_s, const Stopped& stopped);
+  // One sample of one variant.
+  Status measure(size_t variant, const PeerSteps& length, const Stopped& stopped);
 
   // Appends to summary.ratios a row for each variant that has a norm as ours has: how many times as
   // fast ours was, in parameters per second, round by round. `params` say what ours was.

@@ -7,6 +7,7 @@
 #include "bench/run_jobs.h"
 #include "bench/short_runs.h"
 #include "optim/optimizers.h"
+#include "tiers/store_folder.h"
 
 namespace zoffload::bench {
 namespace {
@@ -35,7 +36,17 @@ zoffload::Result<std::unique_ptr<PipelineRun>> PipelineRun::plan(const PipelineS
   ZO_ASSIGN_OR_RETURN(run->cost_, cost_of(request));
   ZO_TRY(run->check_memory_for_all());
   if (run->cost_.step_bytes > 0) ZO_TRY(StorageRig::check(run->storage_setup()));
+  if (!setup.compare.libraries.empty()) {
+    const PeerSetup peer = run->peer_setup();
+    ZO_TRY(StoreFolder::check_free_bytes(peer.path, Peer::file_bytes(peer)));
+  }
   return run;
+}
+
+PeerSetup PipelineRun::peer_setup() const {
+  const OpenRequest& request = setup_.request;
+  return {numel(), request.threads, request.nvme_paths.at(0), request.io_block_bytes,
+          request.io_queue_depth};
 }
 
 UpdateSetup PipelineRun::update_setup() const {
@@ -69,6 +80,7 @@ Status PipelineRun::check_memory_for_all() const {
   uint64_t bytes = UserModel::memory_bytes(setup_.shape, setup_.dtype);
   bytes += engines * (cost_.plan.arena_bytes() + cost_.plan.device_bytes());
   bytes += UpdateRig::memory_bytes(update_setup());
+  if (!setup_.compare.libraries.empty()) bytes += Peer::memory_bytes(peer_setup());
   if (cost_.step_bytes > 0) {
     bytes += storage_setup().pool_bytes * setup_.request.nvme_paths.size();
   }
@@ -82,6 +94,7 @@ uint64_t PipelineRun::planned_write_bytes() const {
   const uint64_t engine = cost_.file_bytes + cost_.prepare_bytes + steps * cost_.step_bytes;
   uint64_t bytes = setup_.checksums.size() * engine;
   if (cost_.step_bytes > 0) bytes += StorageRig::planned_write_bytes(storage_setup());
+  if (!setup_.compare.libraries.empty()) bytes += (steps + 1) * Peer::file_bytes(peer_setup());
   return bytes;
 }
 
@@ -104,7 +117,11 @@ zoffload::Result<bool> PipelineRun::open() {
   workers_ = std::make_unique<TbbWorkers>(threads == 0 ? core_count() : threads);
   ZO_ASSIGN_OR_RETURN(optimizer_, make_optimizer(setup_.request.optimizer_name));
   ZO_ASSIGN_OR_RETURN(update_, UpdateRig::open(update_setup()));
-  return true;
+  if (setup_.compare.libraries.empty()) return true;
+  if (!may_write(Peer::file_bytes(peer_setup()))) return false;
+  const auto all = [](const Peer::Variant&) { return true; };
+  ZO_ASSIGN_OR_RETURN(peers_, PeerRuns::start(setup_.compare, peer_setup(), all, context_));
+  return !stopped();
 }
 
 zoffload::Result<bool> PipelineRun::warm_up() {
@@ -132,6 +149,17 @@ zoffload::Result<bool> PipelineRun::run_steps(size_t engine) {
   }
   figures.seconds_by_round.values.push_back(round.mean());
   return true;
+}
+
+zoffload::Result<bool> PipelineRun::run_peer(size_t variant, uint32_t round) {
+  PeerSteps length;
+  length.warmup_steps = round == 0 ? setup_.warmup_steps : 0;
+  length.steps = setup_.steps;
+  if (!may_write((length.warmup_steps + length.steps) * Peer::file_bytes(peer_setup()))) {
+    return false;
+  }
+  ZO_TRY(peers_->measure(variant, length, stopped_by(context_)));
+  return !stopped();
 }
 
 // Whether the write budget allows what the rig will ask for; if not, the budget ends the run.
@@ -227,12 +255,20 @@ zoffload::Result<bool> PipelineRun::run() {
   for (uint32_t round = 0; going && round < setup_.rounds; ++round) {
     context_.progress().begin(
         "round " + std::to_string(round + 1) + " of " + std::to_string(setup_.rounds), 0);
-    const double begin_s = now_s();
-    for (size_t i = 0; going && i < engines_.size(); ++i) {
-      ZO_ASSIGN_OR_RETURN(going, run_steps((i + round) % engines_.size()));
+    double steps_s = 0;  // of our engines
+    const size_t count = engines_.size() + (peers_ ? peers_->count() : 0);
+    for (size_t i = 0; going && i < count; ++i) {
+      const size_t turn = (i + round) % count;
+      const double begin_s = now_s();
+      if (turn >= engines_.size()) {
+        ZO_ASSIGN_OR_RETURN(going, run_peer(turn - engines_.size(), round));
+        continue;
+      }
+      ZO_ASSIGN_OR_RETURN(going, run_steps(turn));
+      steps_s += now_s() - begin_s;
     }
     if (!going) break;
-    ZO_ASSIGN_OR_RETURN(going, measure_bounds(now_s() - begin_s));
+    ZO_ASSIGN_OR_RETURN(going, measure_bounds(steps_s));
     context_.progress().update((round + 1.0) / setup_.rounds, 0, context_.written_bytes());
   }
   context_.progress().end();

@@ -9,6 +9,7 @@
 
 #include "bench/context.h"
 #include "bench/link_rig.h"
+#include "bench/peer_runs.h"
 #include "bench/pipeline_rig.h"
 #include "bench/storage_rig.h"
 #include "bench/update_rig.h"
@@ -27,6 +28,7 @@ struct PipelineSetup {
   uint32_t steps = 3;  // in each round
   uint32_t rounds = 3;
   double bound_s = 2;  // longest measurement of a bound, in each round
+  PeerOptions compare;
 };
 
 // The figures of one engine.
@@ -65,6 +67,7 @@ class PipelineRun {
   zoffload::Result<bool> run();
 
   const std::vector<PipelineFigures>& figures() const { return figures_; }
+  PeerRuns* peers() const { return peers_.get(); }  // null: none were asked for
   // Those that were measured; step_seconds is filled in.
   std::vector<Bound> bounds() const;
 
@@ -78,7 +81,9 @@ class PipelineRun {
   bool has_room_for(uint64_t bytes);
   zoffload::Result<bool> open();
   zoffload::Result<bool> warm_up();
+  PeerSetup peer_setup() const;
   zoffload::Result<bool> run_steps(size_t engine);
+  zoffload::Result<bool> run_peer(size_t variant, uint32_t round);
   zoffload::Result<bool> measure_bounds(double seconds);
   Status measure_disk(double seconds);
   Status measure_cpu(double seconds);
@@ -95,6 +100,7 @@ class PipelineRun {
   std::unique_ptr<StorageRig> storage_;
   HostDevice device_;
   std::unique_ptr<LinkRig> link_;
+  std::unique_ptr<PeerRuns> peers_;
   std::vector<PipelineFigures> figures_;  // as setup_.checksums
   Bound disk_{"disk"};
   Bound cpu_{"cpu"};

@@ -331,6 +331,57 @@ def test_pipeline_ends_after_the_step_at_a_signal(check_document, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+# Answers as the worker does: a step takes two seconds, and leaves a file.
+PEER = """
+import json, sys
+setup = json.loads(sys.argv[-1])
+variant = {"name": "nvme", "norm": False, "bytes_per_parameter": 28}
+print(json.dumps({"version": "1", "numel": 1000, "variants": [variant]}), flush=True)
+for line in sys.stdin:
+    open(f"{setup['folder']}/left", "w").write("behind")
+    print(json.dumps({"seconds": 2.0}), flush=True)
+"""
+
+
+def test_pipeline_beside_deepspeed(measure, tmp_path, drive):
+    """Goal: its steps take turns with ours on the same drive, its writes are planned, and its files
+    are removed. Method: a stand-in whose steps take two seconds by its own account."""
+    script = tmp_path / "peer.py"
+    script.write_text(PEER)
+    python = python_that(tmp_path, f'exec {sys.executable} {script} "$@"')
+    peer = ("--compare", "deepspeed", "--python", python)
+    alone = measure(*PIPELINE, "--path", drive, "--dry-run")["summary"]["planned_write_bytes"]
+    document = measure(*PIPELINE, "--path", drive, *peer, "--dry-run")
+    # A warm-up step, four more, and the files: 16 bytes for a parameter each.
+    assert document["summary"]["planned_write_bytes"] == alone + 6 * 16 * 128 * KIB
+    document = measure(*PIPELINE, "--path", drive, *peer)
+    (theirs,) = by_name(document)["deepspeed.nvme"]
+    assert theirs["seconds"] == 8
+    assert theirs["written_bytes"] == 5 * 16 * 128 * KIB
+    assert theirs["details"]["numel_per_s"] == 500
+    (ratio,) = document["summary"]["ratios"]
+    rates = [128 * KIB / s for s in seconds_by_round(document)]
+    assert ratio["rounds"] == pytest.approx([rate / 500 for rate in rates])
+    assert list(drive.iterdir()) == []
+
+
+def seconds_by_round(document):
+    (step,) = by_name(document)["pipeline"]
+    samples = step["details"]["seconds_per_step"]["samples"]
+    return [sum(samples[i : i + 2]) / 2 for i in (0, 2)]
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--compare", "torch"), ("--dtype", "fp32"), ("--optimizer-tier", "nvme:0.5,host:0.5")],
+)
+def test_pipeline_compares_what_both_can_do(bench, tmp_path, flags):
+    compare = () if "--compare" in flags else ("--compare", "deepspeed")
+    ended = bench(*PIPELINE, "--path", tmp_path, *compare, *flags)
+    assert ended.code == 2
+    assert "--compare is of deepspeed" in ended.stderr
+
+
 # ---- Bad values
 
 
