@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "bench/stream_tiles.h"
+#include "core/plan/plan.h"
 #include "cuda/host_device.h"
+#include "optim/rule_optimizer.h"
 
 namespace zoffload::bench {
 namespace {
@@ -15,8 +17,6 @@ constexpr uint64_t kCopyBytes = uint64_t{4} << 20;  // of one job: like a subgro
 // Elements of one look at all streams: as the update's tiles, and whole blocks of int8 moments.
 constexpr size_t kTileNumel = 512;
 static_assert(kTileNumel % kMomentBlock == 0);
-// As the update: shorter weights stay in the cache.
-constexpr size_t kPastCacheBytesMin = size_t{64} << 10;
 
 template <typename T>
 Stream stream_of(std::span<T> values) {
@@ -55,7 +55,7 @@ void stream_like_update(const UpdateView& view) {
   streams.read_tile_bytes = kTileNumel * dtype_bytes(view.grad_dtype);
   streams.rewritten = kept;
   if (!split) streams.written = stream_of(view.param);
-  streams.past_cache = streams.written.bytes.size() >= kPastCacheBytesMin;
+  streams.past_cache = streams.written.bytes.size() >= kStreamedBytesMin;
   streams.tiles = ceil_div(numel, kTileNumel);
   pass_over(streams);
 }
@@ -63,12 +63,11 @@ void stream_like_update(const UpdateView& view) {
 void read_like_norm(const UpdateView& view) { pass_over(view.grad); }
 
 double update_stream_bytes(DType dtype, StateFormat format, MomentSet moments) {
-  const bool split = dtype != DType::kFloat32 && format.master == MasterFormat::kSplit;
-  const double moment =
-      static_cast<double>(moment_bytes(format.moments, kMomentBlock)) / kMomentBlock;
-  const double kept = (split ? 2 + 2 : 4) + moment * moments.exp_avg + moment * moments.exp_avg_sq;
-  const bool written_only = dtype != DType::kFloat32 && !split;
-  return static_cast<double>(dtype_bytes(dtype)) + 2 * kept + (written_only ? 2 : 0);
+  BucketLayout bucket;
+  bucket.dtype = dtype;
+  bucket.format = format;
+  bucket.moments = moments;
+  return static_cast<double>(update_traffic_bytes(bucket, dtype, kMomentBlock)) / kMomentBlock;
 }
 
 zoffload::Result<Samples> measure_memory_copy(uint64_t bytes, uint32_t repeats, Workers& workers,

@@ -27,7 +27,8 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 import zoffload
-from gpt import GPTConfig, build_gpt, cpu_has_native_bf16
+from gpt import build_gpt
+from toy_gpt import add_size_options, config_of
 from zoffload.placement import OffloadConfig
 
 ADAMW = {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
@@ -36,11 +37,7 @@ ADAMW = {"lr": 3e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
 def parse_arguments() -> argparse.Namespace:
     cores = os.cpu_count() or 1
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--width", type=int, default=768)
-    parser.add_argument("--context", type=int, default=256)
-    parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
+    add_size_options(parser, batch=8, dtype="fp32")
     parser.add_argument("--clip", type=float, default=0.0, help="global norm; 0 does not clip")
     parser.add_argument("--levels", type=int, nargs="+", choices=[1, 2], default=[1, 2])
     parser.add_argument("--torch-threads", type=int, default=max(1, cores - max(1, cores // 2)))
@@ -138,15 +135,7 @@ def report(name: str, rounds: list[dict[str, float]]) -> float:
 def main() -> int:
     options = parse_arguments()
     torch.set_num_threads(options.torch_threads)
-    bf16 = options.dtype == "bf16"
-    size = GPTConfig(
-        layers=options.layers,
-        width=options.width,
-        heads=options.width // 64,
-        context=options.context,
-        dtype=torch.bfloat16 if bf16 else torch.float32,
-        compute_fp32=bf16 and not cpu_has_native_bf16(),
-    )
+    size = config_of(options)
     models = {level: build_gpt(size, seed=1) for level in options.levels}
     numel = sum(p.numel() for p in models[options.levels[0]].parameters())
     make = {1: level_1, 2: level_2}

@@ -20,16 +20,13 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 import zoffload
 from baseline import TorchEngine
-from gpt import GPTConfig, build_gpt, cpu_has_native_bf16
+from gpt import build_gpt
+from toy_gpt import add_size_options, config_of
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--layers", type=int, default=12)
-    parser.add_argument("--width", type=int, default=768)
-    parser.add_argument("--context", type=int, default=256)
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="bf16")
+    add_size_options(parser, batch=4, dtype="bf16")
     parser.add_argument("--where", choices=["hbm", "host", "nvme"], default="host")
     parser.add_argument("--nvme-path", help="folder for --where nvme (default: a temporary one)")
     parser.add_argument("--rounds", type=int, default=7, help="measured steps of each engine")
@@ -67,15 +64,7 @@ def one_step(engine, tokens: torch.Tensor, targets: torch.Tensor) -> float:
 
 def main() -> int:
     options = parse_arguments()
-    bf16 = options.dtype == "bf16"
-    size = GPTConfig(
-        layers=options.layers,
-        width=options.width,
-        heads=options.width // 64,
-        context=options.context,
-        dtype=torch.bfloat16 if bf16 else torch.float32,
-        compute_fp32=bf16 and not cpu_has_native_bf16(),
-    )
+    size = config_of(options)
     models = [build_gpt(size, seed=1) for _ in range(2)]
     numel = sum(p.numel() for p in models[0].parameters())
     with tempfile.TemporaryDirectory() as folder:

@@ -19,6 +19,11 @@
 
 namespace zoffload {
 
+// Weights in bf16 that are only written go past the caches where a piece has at least this many
+// bytes of them: a line written whole need not be read. A smaller piece may still be in the cache
+// when it is copied to the accelerator.
+inline constexpr size_t kStreamedBytesMin = size_t{64} << 10;
+
 class RuleOptimizer : public Optimizer {
  public:
   // `name` is a literal: it is kept, not copied.

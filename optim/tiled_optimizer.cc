@@ -7,11 +7,6 @@
 namespace zoffload {
 namespace {
 
-// Weights in bf16 that are only written go past the caches where a piece has at least this many
-// bytes of them: a line written whole need not be read. A smaller piece may still be in the cache
-// when it is copied to the accelerator.
-constexpr size_t kStreamMin = size_t{64} << 10;
-
 // A tile without buffers may be longer, which costs less per element.
 constexpr size_t kTileInPlaceNumel = 512;
 
@@ -38,7 +33,7 @@ class Frame {
       : view_(view),
         formats_(formats),
         step_(step),
-        streams_(view.residual.empty() && view.param.size_bytes() >= kStreamMin) {}
+        streams_(view.residual.empty() && view.param.size_bytes() >= kStreamedBytesMin) {}
 
   bool streams() const { return streams_; }
   // All state is fp32, so that no buffer is used.

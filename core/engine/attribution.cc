@@ -9,21 +9,13 @@ namespace {
 constexpr uint32_t kDepthMax = 8;  // of flows that wait for flows
 constexpr double kNs = 1e-9;
 
-// What one update of the subgroup reads and writes: its gradient once, its weights and state both
-// ways, 16-bit weights out.
+// Of one update of the subgroup.
 uint64_t update_bytes(const Plan& plan, const SubgroupLayout& subgroup) {
   const BucketLayout& bucket = plan.layout.buckets[subgroup.bucket];
   if (!bucket.trainable) return 0;
-  uint64_t bytes = 0;
-  for (const Role role : {Role::kMaster, Role::kExpAvg, Role::kExpAvgSq}) {
-    if (has_role(bucket, role)) bytes += 2 * role_bytes(bucket, role, subgroup.numel);
-  }
-  const uint64_t weights = subgroup.numel * dtype_bytes(bucket.dtype);
   const DType grad =
       bucket.in_place ? bucket.dtype : role_dtype(bucket, Role::kGrad, plan.gradient_dtype);
-  const bool written_only = bucket.has_master() && !bucket.split();  // else they are read too
-  bytes += written_only ? weights : 2 * weights;
-  return bytes + subgroup.numel * dtype_bytes(grad);
+  return update_traffic_bytes(bucket, grad, subgroup.numel);
 }
 
 }  // namespace

@@ -205,6 +205,16 @@ uint64_t value_bytes(const BucketLayout& bucket, Role role, uint64_t numel) {
   return numel * dtype_bytes(role_dtype(bucket, role, DType::kFloat32));
 }
 
+uint64_t update_traffic_bytes(const BucketLayout& bucket, DType grad_dtype, uint64_t numel) {
+  uint64_t bytes = numel * dtype_bytes(grad_dtype);
+  for (const Role role : {Role::kMaster, Role::kExpAvg, Role::kExpAvgSq}) {
+    if (has_role(bucket, role)) bytes += 2 * role_bytes(bucket, role, numel);
+  }
+  const uint64_t weights = numel * dtype_bytes(bucket.dtype);
+  const bool written_only = bucket.has_master() && !bucket.split();
+  return bytes + (written_only ? weights : 2 * weights);
+}
+
 uint64_t Plan::arena_bytes() const {
   return home_bytes[static_cast<size_t>(TierKind::kHost)] + gradient_bytes + slot_bytes();
 }

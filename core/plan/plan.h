@@ -73,5 +73,8 @@ uint64_t state_bytes(const BucketLayout& bucket, uint64_t numel);
 // A role as the user sees it: the state in fp32, whatever it is stored as.
 DType role_dtype(const BucketLayout& bucket, Role role, DType gradient_dtype);
 uint64_t value_bytes(const BucketLayout& bucket, Role role, uint64_t numel);
+// The bytes of memory that an update of `numel` elements reads and writes, added up: the gradient
+// once, the weights and the state both ways, 16-bit weights that are only written once.
+uint64_t update_traffic_bytes(const BucketLayout& bucket, DType grad_dtype, uint64_t numel);
 
 }  // namespace zoffload

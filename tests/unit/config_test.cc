@@ -469,8 +469,7 @@ TEST(Config, ExplainShowsEveryGivenAndEveryHonouredKey) {
 
 TEST(Config, ExampleFilesLoadWithoutWarnings) {
   // Goal: the files we tell users to start from work. Method: each, with what its name promises.
-  const std::filesystem::path folder =
-      std::filesystem::path(__FILE__).parent_path() / ".." / ".." / "configs";
+  const std::filesystem::path folder = std::filesystem::path(ZOFFLOAD_SOURCE_DIR) / "configs";
   size_t count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
