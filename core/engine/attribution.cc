@@ -1,6 +1,5 @@
 #include "core/engine/attribution.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace zoffload {
@@ -334,8 +333,6 @@ std::vector<Bound> Attribution::bounds(const Spent& spent) const {
   add("memory", Resource::kUpdate, rates_.memory);
   const double workers_s = static_cast<double>(spent.worker_ns) * kNs / workers_.count();
   if (workers_s > 0) bounds.push_back({"CPU workers", workers_s});
-  const uint64_t user_ns = spent.wall_ns - std::min(spent.wall_ns, spent.stalled_ns());
-  if (user_ns > 0) bounds.push_back({"user", static_cast<double>(user_ns) * kNs});
   return bounds;
 }
 

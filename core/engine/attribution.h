@@ -63,9 +63,9 @@ class Attribution final : public CompletionObserver {
   uint32_t in_flight_count() const {
     return static_cast<uint32_t>(operations_.size() - free_.size());
   }
-  std::vector<Bound> bounds(const Spent& spent) const;
-  std::vector<std::string> resource_names() const;  // by Resource
-  std::vector<TierPath> paths() const;              // of the NVMe tier
+  std::vector<Bound> bounds(const Spent& spent) const;  // of ours; the user's own time is none
+  std::vector<std::string> resource_names() const;      // by Resource
+  std::vector<TierPath> paths() const;                  // of the NVMe tier
 
   StepTrace& trace() { return trace_; }
   void start_trace(uint32_t capacity);

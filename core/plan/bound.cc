@@ -29,11 +29,4 @@ double disk_seconds(uint64_t read_bytes, uint64_t written_bytes, const PathRates
   return read_s + written_s - k * std::min(read_s, written_s);
 }
 
-const Bound* binding(const std::vector<Bound>& bounds) {
-  const auto largest =
-      std::max_element(bounds.begin(), bounds.end(),
-                       [](const Bound& a, const Bound& b) { return a.seconds < b.seconds; });
-  return largest == bounds.end() || !(largest->seconds > 0) ? nullptr : &*largest;
-}
-
 }  // namespace zoffload

@@ -34,11 +34,8 @@ double disk_seconds(uint64_t read_bytes, uint64_t written_bytes, const PathRates
 
 // The time that one resource needs for a step.
 struct Bound {
-  std::string resource;  // "disk /mnt/a", "link up", "link down", "memory", "CPU workers", "user"
+  std::string resource;  // "disk /mnt/a", "link up", "link down", "memory", "CPU workers"
   double seconds = 0;
 };
-
-// The largest; null when there is none above 0.
-const Bound* binding(const std::vector<Bound>& bounds);
 
 }  // namespace zoffload

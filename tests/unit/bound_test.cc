@@ -25,15 +25,6 @@ TEST(Bound, DiskTakesWhatIsKnown) {
   EXPECT_DOUBLE_EQ(disk_seconds(200, 100, {}), 0);
 }
 
-// Goal: the resource that takes longest binds. Method: three, none, and one without time.
-TEST(Bound, TheLongestBinds) {
-  const std::vector<Bound> bounds = {{"link up", 1}, {"memory", 3}, {"user", 2}};
-  ASSERT_NE(binding(bounds), nullptr);
-  EXPECT_EQ(binding(bounds)->resource, "memory");
-  EXPECT_EQ(binding({}), nullptr);
-  EXPECT_EQ(binding({{"user", 0}}), nullptr);
-}
-
 // Goal: the profile's link and memory are used. Method: a profile with those three figures.
 TEST(Bound, RatesComeFromTheProfile) {
   Profile profile;
