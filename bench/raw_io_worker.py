@@ -35,18 +35,23 @@ def main():
     # Whatever a library prints must not end up among the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    handles = {}
-    owner = make_handle(library, 1 << 20, None, 1)
-    tensor = owner.new_cpu_locked_tensor(numel, torch.empty(0, dtype=torch.uint8))
-    tensor.random_(0, 256)
+    handles = {}  # each with a tensor of its own, since a handle prepares the memory that it gives
+
+    def open_handle(key):
+        handle = make_handle(library, *key)
+        tensor = handle.new_cpu_locked_tensor(numel, torch.empty(0, dtype=torch.uint8))
+        tensor.random_(0, 256)
+        handles[key] = handle, tensor
+        return handles[key]
+
+    owner, tensor = open_handle((1 << 20, None, 1))
     owner.sync_pwrite(tensor, path, 0)
     print(json.dumps({"ready": library}), file=answers)
     for line in sys.stdin:
         request = json.loads(line)
         key = tuple(request["handle"])
-        if key not in handles:
-            handles[key] = make_handle(library, *key)
-        move = getattr(handles[key], "sync_pread" if request["rw"] == "read" else "sync_pwrite")
+        handle, tensor = handles.get(key) or open_handle(key)
+        move = getattr(handle, "sync_pread" if request["rw"] == "read" else "sync_pwrite")
         move(tensor, path, 0)
         cpu, start = cpu_seconds(), time.perf_counter()
         for _ in range(request["times"]):
